@@ -1,4 +1,7 @@
 # The imported targets over AUTOMODEL_LIBTORCH; also installed, for projects that use the package.
+if(TARGET libtorch::c10)
+  return()  # another find_package() of the same project made them
+endif()
 if(NOT EXISTS "${AUTOMODEL_LIBTORCH}/torch/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch not found in ${AUTOMODEL_LIBTORCH}; run scripts/setup.sh first")
 endif()

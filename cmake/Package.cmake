@@ -13,5 +13,9 @@ endforeach()
 install(EXPORT automodel FILE automodelTargets.cmake NAMESPACE automodel::
         DESTINATION lib/cmake/automodel COMPONENT devel EXCLUDE_FROM_ALL)
 configure_file(cmake/automodelConfig.cmake.in automodelConfig.cmake @ONLY)
-install(FILES "${CMAKE_BINARY_DIR}/automodelConfig.cmake" cmake/ImportLibTorch.cmake
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/automodelConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/automodelConfig.cmake"
+              "${CMAKE_BINARY_DIR}/automodelConfigVersion.cmake" cmake/ImportLibTorch.cmake
         DESTINATION lib/cmake/automodel COMPONENT devel EXCLUDE_FROM_ALL)

@@ -77,6 +77,7 @@ bool is_python_file(std::string_view name) {
 }
 
 std::string with_article(const std::string& kind) {
+  if (kind == "experts") return "a class of experts";
   const bool has_vowel = std::string_view("aeiou").find(kind.front()) != std::string_view::npos;
   return cat(has_vowel ? "an " : "a ", kind);
 }

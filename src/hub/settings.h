@@ -17,7 +17,9 @@ Environment process_environment();
 /// How the hub is reached. The variables are those of the huggingface_hub package.
 struct Settings {
   std::string endpoint = "https://huggingface.co";  ///< HF_ENDPOINT, without a slash at its end
-  std::string token;        ///< HF_TOKEN, else the file of HF_TOKEN_PATH or HF_HOME/token; "": none
+  /// HF_TOKEN, else the file of HF_TOKEN_PATH or HF_HOME/token; "": none, as with
+  /// HF_HUB_DISABLE_IMPLICIT_TOKEN.
+  std::string token;
   std::string ca_file;      ///< SSL_CERT_FILE, CURL_CA_BUNDLE or REQUESTS_CA_BUNDLE; "": the usual
   std::string cache;        ///< folder with models--org--name
   bool is_offline = false;  ///< HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "tables/arrow_result.h"
 #include "tables/batches.h"
@@ -43,7 +44,8 @@ void check_quotes(const std::string& path) {
   bool may_be_end = false;  // a quote in a quoted field, before what follows it is known
   int64_t line = 1;
   int64_t line_of_quote = 0;
-  for (uint64_t at = 0; at < file.size(); at += kBytes) {
+  const uint64_t first = file.read(0, 3) == "\xEF\xBB\xBF" ? 3 : 0;
+  for (uint64_t at = first; at < file.size(); at += kBytes) {
     for (const char c : file.read(at, std::min(kBytes, file.size() - at))) {
       if (c == '\n') ++line;
       if (is_quoted && !may_be_end) {

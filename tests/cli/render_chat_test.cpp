@@ -94,7 +94,7 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "2 samples: 63 to 82 tokens, half of them up to 82\n"
             "50 of 145 tokens count in the loss (34.5 %)\n"
             "samples that truncation cut: 0 (0 tokens)\n"
-            "rows without a label, which gave way to the next: 0\n"
+            "rows without a label: 0\n"
             "samples that begin with two BOS: 0\n"
             "samples without a special token among the labels (no end to learn): 0\n");
 }

@@ -108,6 +108,11 @@ TEST(DataLayoutTest, NamesAreReadAsTheDatasetsPackageReadsThem) {
   EXPECT_EQ(splits_of({"a.json", "config.json", "dataset_dict.json"}), "train: a.json");
   EXPECT_EQ(splits_of({"a.json", "state.json"}), "train: a.json state.json");
   EXPECT_EQ(splits_of({"__x/b.jsonl", "a.jsonl"}), "train: a.jsonl");
+  EXPECT_EQ(splits_of({"__b.jsonl", "a.jsonl"}), "train: __b.jsonl a.jsonl");
+  EXPECT_EQ(splits_of({"data/extra-00000-of-00001.parquet", "data/test-00000-of-00001.parquet",
+                       "data/train-00000-of-00001.parquet"}),
+            "train: data/train-00000-of-00001.parquet; test: data/test-00000-of-00001.parquet; "
+            "extra: data/extra-00000-of-00001.parquet");
   EXPECT_EQ(splits_of({"a.jsonl", "b.csv"}), "train: a.jsonl");
   EXPECT_EQ(splits_of({"data-eval1.jsonl", "retrained.jsonl"}), "test: data-eval1.jsonl");
 }
@@ -122,7 +127,7 @@ TEST(DataLayoutTest, ACardsListKeepsItsOrder) {
   EXPECT_EQ(of("[b.jsonl, a.jsonl]"), "train: b.jsonl a.jsonl");
   EXPECT_EQ(of("['./b.jsonl']"), "train: b.jsonl");
   EXPECT_EQ(of("['[!b]*.jsonl']"), "train: a.jsonl c1.jsonl");
-  EXPECT_EQ(of("['[^ab]*.jsonl']"), "train: c1.jsonl");
+  EXPECT_EQ(of("['[^ab]*.jsonl']"), "train: a.jsonl b.jsonl");  // no negation
 }
 
 TEST(DataLayoutTest, OfSeveralKindsTheCommonestIsTaken) {
@@ -142,6 +147,14 @@ TEST(DataLayoutTest, PatternsAreThoseOfPaths) {
   EXPECT_FALSE(matches_pattern("a/b.csv", "*.csv"));
   // Takes no time that grows with the stars.
   EXPECT_FALSE(matches_pattern(std::string(200, 'a'), std::string(60, '*') + "a*a*a*a*a*a*b"));
+}
+
+TEST(DataLayoutTest, ANegatedSetHasNoSlash) {
+  EXPECT_TRUE(matches_pattern("sxa", "s[!q]a"));
+  EXPECT_FALSE(matches_pattern("sqa", "s[!q]a"));
+  EXPECT_FALSE(matches_pattern("s/a", "s[!q]a"));
+  EXPECT_TRUE(matches_pattern("b", "[!^]"));
+  EXPECT_FALSE(matches_pattern("^", "[!^]"));
 }
 
 TEST(DataLayoutTest, CardsWithoutAHeadOrWithOtherThingsSayNothing) {

@@ -92,6 +92,11 @@ TEST(LoaderTest, RowsThatNoRankGetsAreToldWhereTheyAreAlwaysTheSame) {
                   "data-parallel ranks gets as many",
                   "validation_dataset: the last sample of 5 is left out, so that each of the 4 "
                   "data-parallel ranks gets as many"));
+  context.has_one_order = true;
+  make_loader(7, context, {.shuffle = true});
+  EXPECT_EQ(warnings.texts.back(),
+            "validation_dataset: 3 samples of 7 are left out, so that each of the 4 data-parallel "
+            "ranks gets as many");
   EXPECT_EQ(test::error_of<InputError>([&] { make_loader(3, context, {.shuffle = false}); }),
             "validation_dataset has 3 samples, fewer than the 4 data-parallel ranks");
 }

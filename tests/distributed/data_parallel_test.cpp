@@ -47,6 +47,43 @@ std::map<std::string, at::Tensor> averaged_gradients(int num_ranks, int num_micr
   return gradients;
 }
 
+TEST(DataParallelTest, ValuesAreThoseOfTheFirstRank) {
+  for (const int num_ranks : {1, 2}) {
+    expect_ranks(num_ranks, [](comm::World& world) {
+      const ToyNet values;
+      ToyModel toy;
+      if (world.group().rank() > 0) {
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& parameter : toy.net.parameters()) at::Tensor(parameter).mul_(2);
+      }
+      const DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, world.group(), {});
+      for (const auto& item : toy.net.named_parameters()) {
+        expect(at::equal(item.value(), values.named_parameters()[item.key()]), item.key());
+      }
+    });
+  }
+}
+
+TEST(DataParallelTest, ZeroGradOfTheModuleTakesNothingOff) {
+  for (const int num_ranks : {1, 2}) {
+    const auto wanted = averaged_gradients(num_ranks, 1);
+    expect_ranks(num_ranks, [&](comm::World& world) {
+      ToyModel toy;
+      DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, world.group(), {});
+      toy.net.zero_grad();
+      step_gradients(toy.net, engine, world.group().rank(), 1);
+      engine.zero_gradients();
+      toy.net.zero_grad();
+      const auto found = step_gradients(toy.net, engine, world.group().rank(), 1);
+      const double norm = engine.gradient_norm();
+      expect(norm > 0, cat("norm ", norm));
+      for (const auto& [name, gradient] : wanted) {
+        expect(at::allclose(found.at(name), gradient, 1e-5, 1e-7), name);
+      }
+    });
+  }
+}
+
 TEST(DataParallelTest, GradientsAreAveragedAndReplicasStayEqual) {
   for (const int num_ranks : {2, 4}) {
     for (const int num_micro : {1, 3}) {
@@ -75,6 +112,7 @@ CallCounts calls_of_a_step(const ProcessGroup& group, const DataParallelOptions&
   const CountedGroup counted(group);
   ToyModel toy;
   DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, counted.group, options);
+  counted.counts->clear();  // of the values that replicas begin with
   step_gradients(toy.net, engine, 0, num_micro);
   return *counted.counts;
 }

@@ -350,6 +350,55 @@ TEST(UnshardFsdp2Model, ParametersAreReadableInsideAndShardedAfter) {
   for (const FSDPModule* unit : root.tree_units()) EXPECT_FALSE(unit->is_unsharded());
 }
 
+TEST(FullyShardTest, AParameterHasOneOwner) {
+  const std::string sharded =
+      " is sharded already, by a unit or an engine: call fully_shard on blocks first and on the "
+      "whole module last, once each, and give a parameter that two modules share to one unit";
+  ToyNet net;
+  fully_shard(net, ShardingGroups::of(alone()));
+  const std::string late = test::error_of<UserError>(
+      [&] { fully_shard(*net.blocks()[0], ShardingGroups::of(alone())); });
+  EXPECT_TRUE(late.ends_with(sharded)) << late;
+}
+
+TEST(FullyShardTest, ZeroGradOfTheModuleTakesNothingOff) {
+  const auto norms_of = [](bool takes_off) {
+    ToyNet net;
+    FSDPModule& root = shard_toy(net, alone());
+    ShardedEngine engine(net);
+    std::vector<double> norms;
+    for (int i = 0; i < 2; ++i) {
+      if (takes_off) net.zero_grad();
+      net.loss(toy_input(i)).backward();
+      norms.push_back(engine.gradient_norm());
+      engine.zero_gradients();
+    }
+    EXPECT_EQ(root.counts().reductions, 2 * std::ssize(root.tree_units()));
+    return norms;
+  };
+  EXPECT_EQ(norms_of(true), norms_of(false));
+}
+
+TEST(FullyShardTest, WhatIsNoUnitIsNotPrefetched) {
+  ToyNet net;
+  FSDPModule& root = shard_toy(net, alone());
+  const std::string text = "a module to prefetch is no unit: call fully_shard on it first";
+  EXPECT_EQ(test::error_of<UserError>([&] { root.set_modules_to_forward_prefetch({nullptr}); }),
+            text);
+  EXPECT_EQ(test::error_of<UserError>([&] { root.set_modules_to_backward_prefetch({nullptr}); }),
+            text);
+}
+
+TEST(UnshardFsdp2Model, BackwardsInItFreeNothing) {
+  ToyNet net;
+  FSDPModule& root = shard_toy(net, alone());
+  unshard_fsdp2_model(net, [&] {
+    net.loss(toy_input(0)).backward();
+    for (const FSDPModule* unit : root.tree_units()) EXPECT_TRUE(unit->is_unsharded());
+  });
+  for (const FSDPModule* unit : root.tree_units()) EXPECT_FALSE(unit->is_unsharded());
+}
+
 TEST(UnshardFsdp2Model, ForwardsInItGatherNothing) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());
@@ -369,9 +418,9 @@ TEST(UnshardFsdp2Model, UnitsMayAllStayAfterTheirForward) {
   for (const bool reshards : {true, false}) {
     ToyNet net;
     shard_toy(net, alone(), {.reshard_after_forward = reshards});
-    EXPECT_EQ(keep_after_forward(net), !reshards);
+    EXPECT_EQ(all_keep_after_forward(net), !reshards);
   }
-  EXPECT_FALSE(keep_after_forward(Unhooked()));
+  EXPECT_FALSE(all_keep_after_forward(Unhooked()));
 }
 
 TEST(UnshardFsdp2Model, AnExceptionGoesOnAndReshards) {

@@ -232,6 +232,10 @@ TEST(RegisterParallelStrategy, NamesAreRequiredAndFree) {
   EXPECT_EQ(add(""), "name is required");
   EXPECT_EQ(add("A"), "no error");
   EXPECT_EQ(add("A"), "A already registered");
+  EXPECT_EQ(test::error_of<UserError>([&] {
+              registry.register_parallel_strategy("B", std::unique_ptr<ReplicaStrategy>());
+            }),
+            "B: a strategy is required");
 }
 
 TEST(NvfsdpStrategyParallelize, EveryStrategyGivesTheSameNormAndItsPlacements) {

@@ -112,6 +112,12 @@ std::string told(const std::string& section, int64_t world_size, const std::stri
 
 TEST(DistributedSectionTest, WhatShardingLeavesWithoutEffectIsToldOf) {
   const std::string zero3 = "strategy: megatron_fsdp\n";
+  const std::string offloaded =
+      "offload_policy has no effect on a CPU, whose memory parameters are in: without nccl as "
+      "backend a run trains there\n";
+  const std::string gathered =
+      "overlap_param_gather: false has no effect where parameters are sharded (zero_dp_strategy "
+      "3): the next unit's are gathered ahead\n";
   EXPECT_EQ(told(zero3 + "overlap_grad_reduce: false", 2),
             "overlap_grad_reduce: false has no effect where gradients or parameters are sharded "
             "(zero_dp_strategy 2 and 3): a unit's are reduced as soon as they are there\n");
@@ -123,9 +129,12 @@ TEST(DistributedSectionTest, WhatShardingLeavesWithoutEffectIsToldOf) {
                  2),
             "");
   EXPECT_EQ(told(zero3 + "overlap_grad_reduce: false\noverlap_param_gather: false", 1), "");
-  EXPECT_EQ(told("strategy: fsdp2\noffload_policy: {}", 2),
-            "offload_policy has no effect on a CPU, whose memory parameters are in "
-            "(dist_env.backend names no nccl)\n");
+  EXPECT_EQ(told("strategy: fsdp2\noffload_policy: {}", 2), offloaded);
+  EXPECT_EQ(told("strategy: fsdp2\ncp_size: 2\noffload_policy: {}", 2), offloaded);
+  EXPECT_EQ(told("strategy: fsdp2\ntp_size: 2\noffload_policy: {}", 2),
+            "offload_policy has no effect on one data-parallel rank: it holds everything, nothing "
+            "is sharded\n");
+  EXPECT_EQ(told(zero3 + "cp_size: 2\noverlap_param_gather: false", 2), gathered);
 }
 
 TEST(DistributedSectionTest, KeysOfAnotherStrategySayWhoseTheyAre) {
@@ -134,7 +143,10 @@ TEST(DistributedSectionTest, KeysOfAnotherStrategySayWhoseTheyAre) {
   EXPECT_EQ(told("strategy: ddp\nautocast_dtype: bfloat16\ntp_plan: null", 1),
             "'tp_plan' is a key of fsdp2, and the strategy is ddp\n");
   EXPECT_EQ(told("strategy: fsdp2\nnvfsdp_unit_modules: []", 1),
-            "unknown key 'nvfsdp_unit_modules'\n");
+            "'megatron_fsdp_unit_modules' is a key of megatron_fsdp, and the strategy is fsdp2\n");
+  EXPECT_EQ(told("strategy: fsdp2\ndata_parallel_sharding_strategy: optim", 1),
+            "'data_parallel_sharding_strategy' is a key of megatron_fsdp, and the strategy is "
+            "fsdp2\n");
 }
 
 TEST(DistributedSectionTest, NamesOfOneSettingClash) {
@@ -146,6 +158,25 @@ TEST(DistributedSectionTest, NamesOfOneSettingClash) {
                  "init_fsdp_with_meta_device: false",
                  1),
             "'init_nvfsdp_with_meta_device' is an older name of 'init_fsdp_with_meta_device'\n");
+}
+
+TEST(DistributedSectionTest, NullKeysDoNotClash) {
+  EXPECT_EQ(told("strategy: megatron_fsdp\nzero_dp_strategy: null\n"
+                 "data_parallel_sharding_strategy: optim\nnvfsdp_unit_modules: null\n"
+                 "megatron_fsdp_unit_modules: []",
+                 1),
+            "");
+}
+
+TEST(DistributedSectionTest, MistakesUnderNvfsdpsNamesStandAtThem) {
+  const std::string text = told(
+      "strategy: megatron_fsdp\nzero_dp_strategy: 0\n"
+      "init_nvfsdp_with_meta_device: true",
+      2);
+  EXPECT_EQ(text,
+            "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3\n"
+            "init_fsdp_with_meta_device changes nothing here: models never have memory before they "
+            "are sharded here\n");
 }
 
 }  // namespace

@@ -10,6 +10,22 @@
 namespace automodel::recipes {
 namespace {
 
+/// What reading a recipe of such sets finds.
+std::vector<std::string> findings_of(const std::string& training, const std::string& validation) {
+  const config::Document document =
+      config::load_text(cat("dataset: {", training, "}\nvalidation_dataset: {", validation, "}\n"),
+                        "recipe.yaml", {});
+  config::Diagnostics diagnostics(document.sources);
+  read_recipe(document.root, diagnostics);
+  std::vector<std::string> texts;
+  for (const config::Finding& finding : diagnostics.findings()) {
+    if (finding.path.starts_with("dataset") || finding.path.starts_with("validation_dataset")) {
+      texts.push_back(finding.text);
+    }
+  }
+  return texts;
+}
+
 /// A recipe whose training set is `training`, and whose validation set is `validation`.
 Recipe recipe_of(const std::string& training, const std::string& validation) {
   const config::Document document =
@@ -36,6 +52,23 @@ TEST(ValidationSetsTest, HaveTheTrainingSetsTokenizerUnlessTheyNameOne) {
   EXPECT_TRUE(recipe.validation_datasets.at(0).encoder_options.adds_eos);
 }
 
+TEST(ValidationSetsTest, NothingIsToldOfWhatTheyHaveOfTheTrainingSet) {
+  const std::string columns =
+      "_target_: ColumnMappedTextInstructionDataset, "
+      "path_or_dataset_id: rows.jsonl, "
+      "column_mapping: {question: question, answer: answer}";
+  const std::string tokenizer = cat(", tokenizer: {pretrained_model_name_or_path: ",
+                                    test::source_file("configs/quickstart_tokenizer"),
+                                    ", truncation_side: left, ", "add_eos_token: true}");
+  EXPECT_EQ(findings_of(columns + ", truncation: longest_first, seq_length: 8" + tokenizer,
+                        "_target_: ChatDataset, path_or_dataset_id: rows.jsonl"),
+            std::vector<std::string>());
+  // A mistake in it is told once.
+  const auto found = findings_of(columns + ", tokenizer: /no/such/folder", columns);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].starts_with("no such folder: /no/such/folder")) << found[0];
+}
+
 TEST(ValidationSetsTest, HaveTheTrainingSetsChatTemplateUnlessTheyNameOne) {
   const std::string chat = "_target_: ChatDataset, path_or_dataset_id: rows.jsonl";
   const auto template_of = [&](const std::string& training, const std::string& validation) {
@@ -46,6 +79,11 @@ TEST(ValidationSetsTest, HaveTheTrainingSetsChatTemplateUnlessTheyNameOne) {
   const std::string other = ", chat_template: '{{ messages[0] }}'";
   EXPECT_EQ(template_of(chat, chat), std::nullopt);
   EXPECT_EQ(template_of(chat + one, chat), "{{ messages }}");
+  EXPECT_EQ(template_of(replace_all(chat, "ChatDataset",
+                                    "nemo_automodel.components.datasets.llm.ChatDataset") +
+                            one,
+                        chat),
+            "{{ messages }}");
   EXPECT_EQ(template_of(chat + one, chat + other), "{{ messages[0] }}");
   EXPECT_EQ(template_of(chat, chat + other), "{{ messages[0] }}");
   // Of another class it is no option of.

@@ -134,12 +134,12 @@ TEST_F(TableFileTest, CsvHasPandassNulls) {
 }
 
 TEST_F(TableFileTest, CsvThatEndsInAQuotedFieldIsCut) {
-  const auto rows_of = [&](const std::string& text) -> std::string {
-    const std::string path = copies_.write("x.csv", text);
+  const auto rows_of = [&](const std::string& text, const char* name = "x.csv") -> std::string {
+    const std::string path = copies_.write(name, text);
     try {
       return cat(open(path).size());
     } catch (const InputError& error) {
-      return replace_all(error.what(), path, "x.csv");
+      return replace_all(error.what(), path, name);
     }
   };
   EXPECT_EQ(rows_of("a,b\n1,\"two\nlines\"\n"), "1");
@@ -147,6 +147,15 @@ TEST_F(TableFileTest, CsvThatEndsInAQuotedFieldIsCut) {
   EXPECT_EQ(rows_of("a,b\n1,5\" pipe\n2,x\n"), "2");
   EXPECT_EQ(rows_of("a,b\n1,x\n2,\"cut\nhere"),
             "x.csv:3: the file ends in the quoted field that begins here");
+  EXPECT_EQ(rows_of("\xEF\xBB\xBF\"a ,\",b\nx,y\n"), "1");
+  EXPECT_EQ(rows_of("a,b\r1,x\r2,\"y", "x.csv"),
+            "x.csv:1: the file ends in the quoted field that begins here");
+  EXPECT_EQ(rows_of("a\tb\n1,\"\t\"x", "x.tsv"),
+            "x.tsv:2: the file ends in the quoted field that begins here");
+  const std::string far(1 << 20, 'z');
+  EXPECT_EQ(rows_of(cat("a,b\n", far.substr(6), ",\"x\"\"y\"\n")), "1");
+  EXPECT_EQ(rows_of(cat("a,b\n", far.substr(6), ",\"x\"\"y\n")),
+            "x.csv:2: the file ends in the quoted field that begins here");
 }
 
 TEST_F(TableFileTest, ACopyIsMadeOnceAndAnewForOtherBytes) {

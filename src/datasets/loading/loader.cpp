@@ -23,15 +23,17 @@ const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
 
 }  // namespace
 
-void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context) {
+void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context, bool is_in_order) {
   const int64_t num_left = num_samples % context.num_replicas;
   if (num_left == 0 || num_samples < context.num_replicas) return;
   if (context.reporter == nullptr) return;
-  context.reporter->warning(
-      cat(context.dataset, ": ",
-          num_left == 1 ? "the last sample" : cat("the last ", num_left, " samples"), " of ",
-          num_samples, num_left == 1 ? " is" : " are", " left out, so that each of the ",
-          context.num_replicas, " data-parallel ranks gets as many"));
+  context.reporter->warning(cat(context.dataset, ": ",
+                                !is_in_order ? cat(num_left, num_left == 1 ? " sample" : " samples")
+                                : num_left == 1 ? "the last sample"
+                                                : cat("the last ", num_left, " samples"),
+                                " of ", num_samples, num_left == 1 ? " is" : " are",
+                                " left out, so that each of the ", context.num_replicas,
+                                " data-parallel ranks gets as many"));
 }
 
 DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderConfig& config,
@@ -55,8 +57,10 @@ std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfi
     return std::make_unique<MegatronSampler>(*config.dataloader_type, batch_size_, options);
   }
   if (!config.group_by_length) {
-    // In order, it is the same rows in every epoch.
-    if (!shuffle_) warn_of_samples_left_out(options.num_rows, context_);
+    // Then it is the same rows in every epoch.
+    if (!shuffle_ || context_.has_one_order) {
+      warn_of_samples_left_out(options.num_rows, context_, !shuffle_);
+    }
     return std::make_unique<DistributedSampler>(options);
   }
   std::vector<int64_t> lengths(static_cast<size_t>(options.num_rows));

@@ -35,7 +35,8 @@ struct DataloaderConfig {
         field("batch_size", &Config::batch_size,
               "samples in a micro-batch (default: step_scheduler.local_batch_size)")
             .at_least(1),
-        field("shuffle", &Config::shuffle, "new order every epoch (default: true)"),
+        field("shuffle", &Config::shuffle,
+              "new order every epoch (default: true); validations all have the same one"),
         field("num_workers", &Config::num_workers,
               "threads that prepare batches; 0 means one, beside the training thread")
             .at_least(0)
@@ -71,14 +72,16 @@ struct LoaderContext {
   bool drop_last = false;        ///< also drop a last batch that is not full (needed by pipelines)
   int64_t vocab_size = 0;        ///< of the model; larger ids are an error; 0: not checked
   bool stacks = false;           ///< collate with stack_collater
+  bool has_one_order = false;    ///< every pass is in the same order, shuffled or not
   CollaterConfig collater = {};
   std::optional<WindowCollaterConfig> window_collater;  ///< replaces the other collaters
   Reporter* reporter = nullptr;         ///< gets warnings; may be null, must outlive the loader
   std::string dataset = "the dataset";  ///< what texts call it
 };
 
-/// Warns of samples that do not fill all data-parallel ranks.
-void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context);
+/// Warns of samples that do not fill all data-parallel ranks; in order, they are the last ones.
+void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context,
+                              bool is_in_order = true);
 
 /// Batches of a dataset: a RowSampler shuffles rows and assigns them to ranks, threads tokenize and
 /// collate them, and batches are returned in order. Order and contents do not depend on the

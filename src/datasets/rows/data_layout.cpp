@@ -68,15 +68,17 @@ std::vector<std::string> of_one_kind(std::vector<std::string> files) {
   return files;
 }
 
-/// Whether "a-z0" has a character, or "!a-z0" lacks it.
+/// Whether "a-z0" has a character. "!a-z0" has those that it lacks, but no slash.
 bool is_in_set(char c, std::string_view set) {
-  if (set.starts_with('!') || set.starts_with('^')) return !is_in_set(c, set.substr(1));
+  const bool is_negated = set.starts_with('!');
+  if (is_negated) set.remove_prefix(1);
+  bool is_listed = false;
   for (size_t i = 0; i < set.size(); ++i) {
     const bool is_range = i + 2 < set.size() && set[i + 1] == '-';
-    if (is_range ? c >= set[i] && c <= set[i + 2] : c == set[i]) return true;
+    is_listed = is_listed || (is_range ? c >= set[i] && c <= set[i + 2] : c == set[i]);
     if (is_range) i += 2;
   }
-  return false;
+  return is_negated ? !is_listed && c != '/' : is_listed;
 }
 
 void add(DataLayout& layout, const std::string& split, const std::string& file) {
@@ -119,6 +121,11 @@ DataLayout layout_of_shards(const std::vector<std::string>& files, const std::st
     const std::string split = split_of_shard(std::string_view(file).substr(folder.size()));
     if (!split.empty()) add(layout, split, file);
   }
+  const auto place = [](const SplitFiles& one) {
+    const auto usual = std::ranges::find(kSplits, std::string_view(one.split), &SplitWords::split);
+    return std::pair(usual - kSplits.begin(), one.split);
+  };
+  std::ranges::sort(layout.splits, {}, place);
   return layout;
 }
 
@@ -144,8 +151,8 @@ std::vector<std::string> data_files(const std::vector<std::string>& files,
                                 name == "dataset_dict.json" || name == "config.json" ||
                                 (name == "state.json" && has_arrow);  // of save_to_disk
     const std::string inside = "/" + file;
-    const bool is_hidden =
-        inside.find("/.") != std::string::npos || inside.find("/__") != std::string::npos;
+    const bool is_hidden = inside.find("/.") != std::string::npos ||
+                           inside.substr(0, inside.rfind('/')).find("/__") != std::string::npos;
     if (file.starts_with(folder) && is_data_name(file) && !is_description && !is_hidden) {
       found.push_back(file);
     }

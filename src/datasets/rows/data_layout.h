@@ -30,13 +30,15 @@ bool is_data_name(std::string_view path);
 ///   one,
 ///     else the only one;
 ///   - otherwise, with a `name`, the folder of that name;
-///   - splits by words in the names of folders and files (train, validation or dev, test).
+///   - splits by shards' names, else by words in the names of folders, else of files (train,
+///   validation
+///     or dev, test), else all files are of train.
 /// Among files of several kinds, the most frequent kind is taken. Throws InputError that begins
 /// with `what`, UnsupportedError for data that need a script.
 DataLayout find_layout(const std::vector<std::string>& files, const std::string& card,
                        const std::optional<std::string>& name, const std::string& what);
 
-/// Whether a path matches a pattern of *, **, ? and [abc], as in a data set's card.
+/// Whether a path matches a pattern of *, **, ?, [abc] and [!abc], as in a data set's card.
 bool matches_pattern(std::string_view path, std::string_view pattern);
 
 }  // namespace automodel::datasets

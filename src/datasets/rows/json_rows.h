@@ -26,7 +26,9 @@ class RowText {
 /// it is read, so a large file opens in the time it takes to read it once. The text may be
 ///   - JSON lines: one object a line; blank lines, a UTF-8 byte order mark and CRLF are accepted;
 ///   - one array of objects;
-///   - one object of equally long arrays, a column each (not in files called *.jsonl).
+///   - one object over several lines: of equally long arrays, a column each, else a row (not in
+///   files
+///     called *.jsonl).
 /// Safe to read from several threads.
 class RowIndex final {
  public:

@@ -26,6 +26,16 @@ std::vector<std::string> mapped_columns(const ColumnMapping& mapping) {
   return columns;
 }
 
+/// Whether rows may do without a mapped column, and one behind the first has it.
+bool is_in_later_rows(const std::string& column, const ColumnMapping& mapping,
+                      const RowSource& source) {
+  if (column == mapping.answer) return false;
+  for (int64_t i = 1; i < source.size(); ++i) {
+    if (source.row(i).find(column) != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 SourceOptions ColumnMappedTextInstructionDatasetConfig::source() const {
@@ -38,16 +48,6 @@ std::vector<std::string> ColumnMappedTextInstructionDatasetConfig::columns_read(
 
 FormatOptions ColumnMappedTextInstructionDatasetConfig::format() const {
   return {seq_length, padding, truncation, answer_only_loss_mask, unshifted};
-}
-
-/// Whether rows may do without a mapped column, and one behind the first has it.
-bool is_in_later_rows(const std::string& column, const ColumnMapping& mapping,
-                      const RowSource& source) {
-  if (column == mapping.answer) return false;
-  for (int64_t i = 1; i < source.size(); ++i) {
-    if (source.row(i).find(column) != nullptr) return true;
-  }
-  return false;
 }
 
 SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config) {

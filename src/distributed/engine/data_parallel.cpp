@@ -5,8 +5,10 @@
 #include <map>
 
 #include "core/error.h"
+#include "distributed/fsdp/flat_memory.h"
 #include "distributed/fsdp/flat_units.h"
 #include "kernels/optimizer/optimizer_step.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
 
@@ -113,14 +115,23 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
       gradients = {group.unit, laid.empty() ? make_gradients(group, finished) : laid[g],
                    values.segments};
     }
+    bool has_values = false;
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       at::Tensor parameter = group.parameters[i].second;
       const std::vector<int64_t> sizes = parameter.sizes().vec();
-      parameter.set_data(alias(values.buffer, layout.entries[i].offset, sizes));
+      const at::Tensor own = alias(values.buffer, layout.entries[i].offset, sizes);
+      refuse_owned(parameter, group.parameters[i].first);
+      if (!tensor::is_placeholder(parameter)) {
+        own.copy_(parameter);
+        has_values = true;
+      }
+      parameter.set_data(own);
       if (group.is_trained) {
-        parameter.mutable_grad() = alias(gradients.buffer, layout.entries[i].offset, sizes);
+        bound_.emplace_back(parameter, alias(gradients.buffer, layout.entries[i].offset, sizes));
+        parameter.mutable_grad() = bound_.back().second;
       }
     }
+    if (has_values && group_.size() > 1) group_.broadcast(values.buffer, 0);
     if (group.is_trained) {
       trained_.push_back(values);
       gradients_.push_back(std::move(gradients));
@@ -128,6 +139,14 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
     parameters_.push_back(std::move(values));
     if (own_gradients_) own_gradients_->release();
   }
+}
+
+void DataParallel::begin_micro_batch(bool is_last) {
+  for (auto& [parameter, gradient] : bound_) {
+    // torch::nn::Module::zero_grad() takes gradients off.
+    if (!parameter.grad().defined()) parameter.mutable_grad() = gradient;
+  }
+  reductions_->begin_micro_batch(is_last);
 }
 
 void DataParallel::zero_gradients() {

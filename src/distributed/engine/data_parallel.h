@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "distributed/engine/bucketed_reductions.h"
@@ -34,13 +35,14 @@ struct DataParallelOptions {
 /// use it before.
 class DataParallel final : public Engine {
  public:
-  /// Takes over the memory of every parameter of `module`. Collective over `group`: every rank
-  /// builds the same module. Parameters that do not require gradients get no gradient memory.
+  /// Takes over the memory of every parameter of `module`; values that parameters have are kept,
+  /// those of the group's first rank on every rank. Collective over `group`: every rank builds the
+  /// same module. Parameters that do not require gradients get no gradient memory.
   DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
                comm::ProcessGroup group, const DataParallelOptions& options);
 
   HeldPart held_part() const override { return {0, 1, group_.size(), group_.rank() == 0}; }
-  void begin_micro_batch(bool is_last) override { reductions_->begin_micro_batch(is_last); }
+  void begin_micro_batch(bool is_last) override;
   void end_micro_batch() override {}
   BackwardStage backward_stage() override { return {.replicas = this}; }
   /// Called before the last backward of a step, after all its forwards. Gradients are averaged
@@ -69,6 +71,7 @@ class DataParallel final : public Engine {
   std::optional<GradientMemory> own_gradients_;  // on one rank
   std::vector<at::Tensor> gradient_arenas_;      // on several, one per dtype
   std::optional<BucketedReductions> reductions_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> bound_;  // trained parameters and their gradients
 };
 
 }  // namespace automodel::distributed

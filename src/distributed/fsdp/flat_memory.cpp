@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/error.h"
+#include "core/text.h"
 #include "tensor/memory.h"
 
 namespace automodel::distributed {
@@ -19,8 +21,10 @@ struct ReadGuard {
     storage.*kThrows = throws;
     storage.*kChecks = throws;
   }
+  friend bool throws_when_read(const c10::StorageImpl& storage) { return storage.*kThrows; }
 };
 void set_throws_when_read(c10::StorageImpl& storage, bool throws);
+bool throws_when_read(const c10::StorageImpl& storage);
 template struct ReadGuard<&c10::StorageImpl::throw_on_immutable_data_ptr_,
                           &c10::StorageImpl::has_mutable_data_ptr_check_>;
 
@@ -41,6 +45,15 @@ at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes
 
 bool share_storage(const at::Tensor& one, const at::Tensor& other) {
   return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
+}
+
+void refuse_owned(const at::Tensor& parameter, const std::string& name) {
+  const c10::StorageImpl& storage = *parameter.storage().unsafeGetStorageImpl();
+  if (storage.nbytes() != 0 || !throws_when_read(storage)) return;
+  throw UserError(cat("parameter ", name,
+                      " is sharded already, by a unit or an engine: call fully_shard on blocks "
+                      "first and on the whole module last, once each, and give a parameter that "
+                      "two modules share to one unit"));
 }
 
 FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device,

@@ -17,6 +17,9 @@ at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes
 /// Whether two tensors are views of the same memory, or will be when it is allocated.
 bool share_storage(const at::Tensor& one, const at::Tensor& other);
 
+/// Throws UserError for a parameter whose memory a unit has taken and released: it has one owner.
+void refuse_owned(const at::Tensor& parameter, const std::string& name);
+
 /// The error's text where gradients are read that have no memory.
 inline constexpr const char* kAbsentGradients =
     "gradients have memory only from backward until they are set to zero";

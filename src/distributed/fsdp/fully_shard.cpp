@@ -181,11 +181,22 @@ void FSDPModule::pre_backward() {
   record(UnitTransition::kBackward);
 }
 
+/// Binds gradients again that torch::nn::Module::zero_grad() has taken off.
+void FSDPModule::bind_gradients(Flat& flat) {
+  for (size_t i = 0; i < flat.parameters.size(); ++i) {
+    at::Tensor& gradient = flat.parameters[i].mutable_grad();
+    if (gradient.defined()) continue;
+    gradient = alias(flat.gathered_gradient.flat(), flat.what.layout.entries[i].offset,
+                     flat.parameters[i].sizes());
+  }
+}
+
 void FSDPModule::prepare_gradients() {
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained) continue;
     if (tree_->pending && tree_->pending->flat == &flat) tree_->finish_reduction();
     flat.gathered_gradient.allocate_zeroed();
+    bind_gradients(flat);
     flat.has_new_gradient = true;
   }
 }

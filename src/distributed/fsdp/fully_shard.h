@@ -132,6 +132,7 @@ class FSDPModule final {
   void pre_backward();
   void prefetch(const std::vector<FSDPModule*>& modules);
   void prepare_gradients();
+  static void bind_gradients(Flat& flat);
   void allocate_missing_gradients();
   void finish_gather(Flat& flat);
   void stash(Flat& flat);
@@ -173,7 +174,7 @@ FSDPModule* fsdp_module(const torch::nn::Module& module);
 
 /// Whether all units of a module stay gathered between their forwards and their backwards, as with
 /// reshard_after_forward: false.
-bool keep_after_forward(const torch::nn::Module& module);
+bool all_keep_after_forward(const torch::nn::Module& module);
 
 /// Gathers all units of a module for its own lifetime, to read whole parameters or to run several
 /// forwards with one gather; the destructor reshards them. Has no effect on other modules.

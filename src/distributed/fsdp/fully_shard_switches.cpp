@@ -1,4 +1,7 @@
 // Switches and reports of units, and temporarily unsharded models.
+#include <algorithm>
+
+#include "core/error.h"
 #include "distributed/fsdp/fully_shard_state.h"
 
 namespace automodel::distributed {
@@ -64,11 +67,22 @@ bool FSDPModule::is_last_backward() const {
   return tree_->is_last_backward;
 }
 
+namespace {
+
+void refuse_null(const std::vector<FSDPModule*>& modules) {
+  const bool has_null = std::find(modules.begin(), modules.end(), nullptr) != modules.end();
+  if (has_null) throw UserError("a module to prefetch is no unit: call fully_shard on it first");
+}
+
+}  // namespace
+
 void FSDPModule::set_modules_to_forward_prefetch(std::vector<FSDPModule*> modules) {
+  refuse_null(modules);
   forward_prefetch_ = std::move(modules);
 }
 
 void FSDPModule::set_modules_to_backward_prefetch(std::vector<FSDPModule*> modules) {
+  refuse_null(modules);
   backward_prefetch_ = std::move(modules);
 }
 
@@ -111,7 +125,7 @@ void FSDPModule::record(UnitTransition what) {
   tree_->events.push_back({name_, what});
 }
 
-bool keep_after_forward(const torch::nn::Module& module) {
+bool all_keep_after_forward(const torch::nn::Module& module) {
   std::vector<FSDPModule*> units;
   find_units(module, units);
   return !units.empty() && std::all_of(units.begin(), units.end(), [](const FSDPModule* unit) {

@@ -143,6 +143,7 @@ void FSDPModule::take(std::vector<FlatParameters> groups) {
     Flat flat = make_flat(group);
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       at::Tensor parameter = group.parameters[i].second;
+      refuse_owned(parameter, group.parameters[i].first);
       const std::vector<int64_t> sizes = parameter.sizes().vec();
       const int64_t offset = flat.what.layout.entries[i].offset;
       const int64_t begin = std::max(offset, flat.what.range_begin);

@@ -106,6 +106,7 @@ class DefaultReplicaStrategy final : public ReplicaStrategy {
 template <typename Strategies, typename Strategy>
 void add(Strategies& strategies, const std::string& name, std::unique_ptr<Strategy> strategy) {
   if (name.empty()) throw UserError("name is required");
+  if (strategy == nullptr) throw UserError(cat(name, ": a strategy is required"));
   const bool is_new = strategies.by_class.emplace(name, std::move(strategy)).second;
   if (!is_new) throw UserError(cat(name, " already registered"));
 }

@@ -88,7 +88,7 @@ class StrategyRegistry final {
   StrategyRegistry();
 
   /// Throws UserError "name is required" for an empty name, "<name> already registered" for a taken
-  /// one.
+  /// one, and for a null strategy.
   void register_parallel_strategy(const std::string& name,
                                   std::unique_ptr<ParallelizationStrategy> strategy);
   void register_parallel_strategy(const std::string& name,

@@ -247,10 +247,12 @@ void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& di
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   for (const DatasetSection* section : sections) {
-    check_dataset(recipe, *section, diagnostics);
-    check_positions(recipe, *section, diagnostics);
+    Diagnostics found = diagnostics;
+    check_dataset(recipe, *section, found);
+    check_positions(recipe, *section, found);
     const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
-    if (has_tokenizer && loads_tokenizers) check_tokenizer(recipe, *section, diagnostics);
+    if (has_tokenizer && loads_tokenizers) check_tokenizer(recipe, *section, found);
+    add_new_findings(found, diagnostics);
   }
 }
 

@@ -50,7 +50,7 @@ void check_megatron_fsdp(const Recipe& recipe, int64_t world_size, Diagnostics& 
                         "average_in_collective has no effect beside calculate_per_token_loss, "
                         "with which gradients are summed");
   }
-  if (distributed::data_parallel_size(recipe.distributed, world_size) == 1) return;
+  if (!has_several_sharers(recipe.distributed, world_size)) return;
   distributed::MegatronFSDPConfig with_overlaps = config;
   with_overlaps.overlap_grad_reduce = with_overlaps.overlap_param_gather = true;
   const auto own = distributed::sharding_options(config, at::kCPU);
@@ -71,11 +71,11 @@ void check_megatron_fsdp(const Recipe& recipe, int64_t world_size, Diagnostics& 
 /// Warns of fsdp2's options that have no effect on this device or beside others.
 void check_fsdp2(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   const distributed::DistributedSetup& setup = recipe.distributed;
-  const bool is_sharded = distributed::data_parallel_size(setup, world_size) > 1;
+  const bool is_sharded = has_several_sharers(setup, world_size);
   if (is_sharded && setup.fsdp2.offload_policy && !recipe.dist_env.names_nccl()) {
     diagnostics.warning(place_of(recipe, "distributed", "offload_policy"),
-                        "offload_policy has no effect on a CPU, whose memory parameters are in "
-                        "(dist_env.backend names no nccl)");
+                        "offload_policy has no effect on a CPU, whose memory parameters are in: "
+                        "without nccl as backend a run trains there");
   }
   const bool is_mixin = recipe.model.enables_fsdp_optimizations &&
                         models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
@@ -88,20 +88,14 @@ void check_fsdp2(const Recipe& recipe, int64_t world_size, Diagnostics& diagnost
 }
 
 /// enable_fsdp_optimizations is for models with experts that fsdp2 shards.
-void check_fsdp_optimizations(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+void check_fsdp_optimizations(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.model.enables_fsdp_optimizations) return;
-  const distributed::DistributedSetup& setup = recipe.distributed;
   const bool is_dense = models::num_routed_experts(recipe.model.hf_config) == 0;
-  const bool is_fsdp2 = setup.strategy == distributed::Strategy::kFsdp2;
-  const bool is_sharded =
-      distributed::data_parallel_size(setup, world_size) > 1 || setup.sizes.ep_size.value_or(1) > 1;
-  const char* why = is_dense      ? "the model has no experts"
-                    : !is_fsdp2   ? "it is for fsdp2"
-                    : !is_sharded ? "one data-parallel rank holds everything"
-                                  : nullptr;
-  if (why == nullptr) return;
+  const bool is_fsdp2 = recipe.distributed.strategy == distributed::Strategy::kFsdp2;
+  if (!is_dense && is_fsdp2) return;
   diagnostics.warning(place_of(recipe, "model", "backend"),
-                      cat("enable_fsdp_optimizations has no effect: ", why));
+                      cat("enable_fsdp_optimizations has no effect: ",
+                          is_dense ? "the model has no experts" : "it is for fsdp2"));
 }
 
 /// Models here are text-only: a scope without the language model selects nothing.
@@ -171,7 +165,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   check_expert_flags(recipe, diagnostics);
   check_matrix_optimizer(recipe, diagnostics);
   check_strategy(recipe, diagnostics);
-  check_fsdp_optimizations(recipe, world_size, diagnostics);
+  check_fsdp_optimizations(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kFsdp2) check_fsdp2(recipe, world_size, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
     check_megatron_fsdp(recipe, world_size, diagnostics);
@@ -422,8 +416,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_dllm(recipe, diagnostics);
   check_peft(recipe, diagnostics);
   check_quantization(recipe, diagnostics);
-  const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
-  check_built_model(recipe, looks_at_folders, diagnostics);
+  check_built_model(recipe, options.looks_at_data && options.loads_tokenizers, diagnostics);
   if (recipe.distillation) {
     const bool is_beside = shares.teacher > 0;
     if (is_beside) check_separate_meshes(recipe, options.world_size, diagnostics);
@@ -432,8 +425,8 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   if (options.looks_at_data) {
     check_checkpoint_dir(recipe, diagnostics);
     check_restore(recipe, diagnostics);
+    check_datasets(recipe, options.loads_tokenizers, diagnostics);
   }
-  if (options.looks_at_data) check_datasets(recipe, options.loads_tokenizers, diagnostics);
 }
 
 }  // namespace automodel::recipes

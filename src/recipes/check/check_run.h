@@ -13,8 +13,8 @@ struct CheckOptions {
   /// Whether a person or a launcher said so. Otherwise a run may have other numbers of ranks, and
   /// nothing is said of what these alone leave without effect.
   bool is_world_size_given = true;
-  bool loads_tokenizers = true;  ///< and reads weights and checkpoints; a run reads them anyway
-  bool looks_at_data = true;     ///< dataset files; without it no tokenizers either
+  bool loads_tokenizers = true;  ///< and looks at weights; a run reads them anyway
+  bool looks_at_data = true;     ///< and at checkpoints; without it no tokenizers either
 };
 
 /// Finds what is wrong with a recipe for a number of ranks, without loading weights: sizes, batch

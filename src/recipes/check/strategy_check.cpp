@@ -80,6 +80,14 @@ void check_offloading(const Recipe& recipe, Diagnostics& diagnostics) {
                       "everything, nothing is sharded");
 }
 
+void check_mixin_on_one_rank(const Recipe& recipe, Diagnostics& diagnostics) {
+  const bool has_experts = models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
+  if (!recipe.model.enables_fsdp_optimizations || !has_experts) return;
+  diagnostics.warning(place_of(recipe, "model", "backend"),
+                      "enable_fsdp_optimizations has no effect on one data-parallel rank: it holds "
+                      "everything");
+}
+
 /// Warns at a key of what it does not do.
 void warn_of_one_rank(const Recipe& recipe, const std::string& key, const std::string& instead,
                       Diagnostics& diagnostics) {
@@ -139,15 +147,18 @@ void check_megatron_on_one_rank(const Recipe& recipe, at::ScalarType stored,
 
 }  // namespace
 
+bool has_several_sharers(const distributed::DistributedSetup& setup, int64_t world_size) {
+  const int64_t others = setup.sizes.tp_size.value_or(1) * setup.sizes.pp_size.value_or(1);
+  return world_size > others || setup.sizes.ep_size.value_or(1) > 1;
+}
+
 void check_one_rank(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  const auto& sizes = recipe.distributed.sizes;
-  const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
-  const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
-  if (is_sharded) return;
+  if (has_several_sharers(recipe.distributed, world_size)) return;
   const at::ScalarType stored = storage_dtype(recipe.model);
   switch (recipe.distributed.strategy) {
     case Strategy::kFsdp2:
       check_offloading(recipe, diagnostics);
+      check_mixin_on_one_rank(recipe, diagnostics);
       return check_policy_on_one_rank(recipe, stored, diagnostics);
     case Strategy::kMegatronFsdp:
       return check_megatron_on_one_rank(recipe, stored, diagnostics);

@@ -15,4 +15,8 @@ void check_strategy(const Recipe& recipe, config::Diagnostics& diagnostics);
 /// where nothing is sharded: offloading, and dtypes that are not those of the stored weights.
 void check_one_rank(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
 
+/// Whether several ranks share what the strategy spreads: data-parallel, context-parallel or
+/// expert-parallel ones of `world_size`.
+bool has_several_sharers(const distributed::DistributedSetup& setup, int64_t world_size);
+
 }  // namespace automodel::recipes

@@ -74,7 +74,7 @@ struct Totals {
   int64_t num_samples = 0;
   int64_t num_tokens = 0;
   int64_t num_labels = 0;
-  int64_t num_passed_over = 0;
+  int64_t num_without_label = 0;  ///< rows, those that gave way to the next included
   int64_t num_doubled_bos = 0;
   int64_t num_without_end = 0;
   int64_t num_merged_borders = 0;
@@ -93,7 +93,7 @@ struct Totals {
       ends = ends || encoder.is_special(label);
     }
     if (!ends) ++num_without_end;
-    if (sample.row != index) ++num_passed_over;
+    if (sample.row != index || !sample.has_label()) ++num_without_label;
     if (sample.has_merged_border) ++num_merged_borders;
     if (sample.num_cut > 0) ++num_samples_cut;
     num_tokens_cut += sample.num_cut;
@@ -112,7 +112,7 @@ struct Totals {
         cat(num_labels, " of ", num_tokens, " tokens count in the loss (", format_fixed(share, 1),
             " %)"),
         cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
-        cat("rows without a label, which gave way to the next: ", num_passed_over),
+        cat("rows without a label: ", num_without_label),
         cat("samples that begin with two BOS: ", num_doubled_bos),
         cat("samples without a special token among the labels (no end to learn): ",
             num_without_end)};
@@ -141,10 +141,10 @@ Recipe read_and_fetch(const config::Document& document, Reporter& reporter) {
 }
 
 /// Opens the dataset; its warnings go to `warnings`. Where rows are wrong, without what reads rows
-/// at the opening, so that look() finds all of them.
+/// at the opening, so that look() finds all of them; `no_labels` says that no row has a label.
 std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
                                                  const datasets::TextEncoder& encoder,
-                                                 Reporter& warnings) {
+                                                 Reporter& warnings, std::string& no_labels) {
   DataContext data;
   data.encoder = &encoder;
   data.context.reporter = &warnings;
@@ -152,11 +152,13 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   data.schedule = schedule_of(recipe);
   try {
     return recipe.dataset.plan->build(data);
+  } catch (const datasets::NoLabelsError& error) {
+    no_labels = error.what();
   } catch (const InputError&) {
-    data.reads_first_rows = false;
-    data.packing.reset();
-    return recipe.dataset.plan->build(data);
   }
+  data.reads_first_rows = false;
+  data.packing.reset();
+  return recipe.dataset.plan->build(data);
 }
 
 /// Returns what is wrong with rows, a text each.
@@ -220,11 +222,14 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   if (folder.empty()) throw UserError("the recipe's tokenizer is not on this machine");
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(folder),
                                            recipe.dataset.encoder_options);
-  const std::unique_ptr<datasets::BatchStream> stream = open_data(recipe, encoder, warnings);
+  std::string no_labels;
+  const std::unique_ptr<datasets::BatchStream> stream =
+      open_data(recipe, encoder, warnings, no_labels);
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");
-  const std::vector<std::string> wrong =
+  std::vector<std::string> wrong =
       look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
+  if (wrong.empty() && !no_labels.empty()) wrong = {no_labels};
   if (!options.html.empty()) {
     write_file_atomic(options.html, to_html(report));
     std::cout << options.html << ": " << report.samples.size() << " samples\n";

@@ -146,7 +146,9 @@ std::string strategy_text(const RecipePlan& plan) {
                   placement_name(sharding->parameters), ", gradients ",
                   placement_name(sharding->gradients), ", optimizer state sharded");
     }
-    if (options.num_replicas > 1) parts += cat("; ", options.num_replicas, " replicas");
+    if (options.num_parts > 1 && options.num_replicas > 1) {
+      parts += cat("; ", options.num_replicas, " replicas");
+    }
     reduced = sharding->reduce_dtype.value_or(plan.computed_dtype());
   }
   const char* const masters =
@@ -337,6 +339,9 @@ Json plan_json(const RecipePlan& plan) {
   out["options"] =
       std::visit([](const auto& config) { return distributed::to_json(config.to_dict()); },
                  distributed::distributed_config(plan.setup));
+  if (const auto& name = plan.setup.megatron_fsdp.data_parallel_sharding_strategy) {
+    out["options"]["data_parallel_sharding_strategy"] = *name;
+  }
   out["sequence_parallel"] = plan.sequence_parallel;
   out["tp_plan"] = Json::object();
   for (const auto& [module, style] : plan.tp_rules) out["tp_plan"][module] = style_text(style);

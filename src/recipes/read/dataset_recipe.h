@@ -97,7 +97,8 @@ struct DatasetSection {
   std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
   config::Node tokenizer_node;                  ///< the `tokenizer` node
   datasets::EncoderOptions encoder_options;     ///< by the `tokenizer` node's other keys
-  config::Node node;
+  config::Node node;  ///< of a validation set with what it has of the training set's
+  std::vector<std::string> inherited = {};  ///< its keys that are the training set's
 };
 
 }  // namespace automodel::recipes

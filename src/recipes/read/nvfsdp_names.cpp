@@ -22,11 +22,12 @@ void take_nvfsdp_names(Node& section, Diagnostics& diagnostics) {
     const Node* found = section.find(older);
     if (found == nullptr) continue;
     Node value = *found;
-    if (const Node* other = section.find(name)) {
+    section.erase(older);
+    if (value.is_null()) continue;
+    if (const Node* other = section.find(name); other != nullptr && !other->is_null()) {
       diagnostics.clash(value, *other, cat("'", older, "' is an older name of '", name, "'"),
                         "which is set here");
     }
-    section.erase(older);
     value.set_key(name, value.key_position());
     section.put(name, std::move(value));
   }
@@ -38,7 +39,8 @@ std::optional<std::string> take_sharding_name(Node& section, Diagnostics& diagno
   const Node node = *found;
   section.erase(kShardingName);
   if (node.is_null()) return std::nullopt;
-  if (const Node* number = section.find("zero_dp_strategy")) {
+  const Node* number = section.find("zero_dp_strategy");
+  if (number != nullptr && !number->is_null()) {
     diagnostics.clash(node, *number, "this says by a name what zero_dp_strategy says by a number",
                       "which is set here");
   }

@@ -1,6 +1,8 @@
 #include "recipes/read/read_data.h"
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "config/bind.h"
@@ -121,24 +123,39 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
   read.tokenizer_folder = lookup.folder;
 }
 
-/// A validation set as it is read: with the training set's tokenizer, and its chat template where
-/// both are of one class, unless it has its own.
-Node with_training_texts(const Node& validation, const Node& training) {
-  Node whole = validation;
-  const auto take = [&](const char* key) {
-    const Node* found = training.find(key);
-    if (found != nullptr && !found->is_null() && whole.find(key) == nullptr) whole.put(key, *found);
-  };
-  if (!whole.is_mapping() || !training.is_mapping()) return whole;
-  take("tokenizer");
-  const Node* target = training.find("_target_");
-  const Node* own = whole.find("_target_");
-  if (target != nullptr && own != nullptr && target->text() == own->text()) take("chat_template");
-  return whole;
+/// Whether two sections name the same class of datasets, whichever of its names they use.
+bool are_of_one_class(const Node& one, const Node& other) {
+  const Node* names[] = {one.find("_target_"), other.find("_target_")};
+  if (names[0] == nullptr || names[1] == nullptr) return false;
+  const auto registry = dataset_targets();
+  const auto first = registry.find(names[0]->text());
+  return first && first == registry.find(names[1]->text());
 }
 
-DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
+/// The keys that a validation set has of the training set: its tokenizer, and its chat template
+/// where both are of one class, unless it has its own.
+std::vector<std::string> inherited_keys(const Node& validation, const Node& training) {
+  if (!validation.is_mapping() || !training.is_mapping()) return {};
+  std::vector<std::string> keys;
+  for (const char* key : {"tokenizer", "chat_template"}) {
+    const Node* found = training.find(key);
+    const bool is_free = found != nullptr && !found->is_null() && validation.find(key) == nullptr;
+    const bool is_shared =
+        std::string_view(key) == "tokenizer" || are_of_one_class(validation, training);
+    if (is_free && is_shared) keys.emplace_back(key);
+  }
+  return keys;
+}
+
+bool is_inherited(const DatasetSection& section, const char* key) {
+  return std::find(section.inherited.begin(), section.inherited.end(), key) !=
+         section.inherited.end();
+}
+
+DatasetSection read_dataset(const Node& node, std::vector<std::string> inherited,
+                            Diagnostics& diagnostics) {
   DatasetSection section;
+  section.inherited = std::move(inherited);
   section.key = node.key();
   const std::string prefix = "validation_dataset_";
   section.name = section.key.starts_with(prefix) ? section.key.substr(prefix.size()) : "default";
@@ -153,7 +170,8 @@ DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return section;
   if (!section.plan->takes_special_tokens()) warn_of_idle_tokens(section, diagnostics);
   const Node* side = node.find_path("tokenizer.truncation_side");
-  if (side != nullptr && !side->is_null() && !section.plan->truncates()) {
+  const bool is_own = !is_inherited(section, "tokenizer");
+  if (side != nullptr && is_own && !side->is_null() && !section.plan->truncates()) {
     diagnostics.warning_at_key(*side,
                                "'truncation_side' has no effect here: this dataset cuts no texts");
   }
@@ -223,7 +241,7 @@ void read_packing(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
 
 void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   if (const Node* node = root.find("dataset"); node != nullptr && !node->is_null()) {
-    recipe.dataset = read_dataset(*node, diagnostics);
+    recipe.dataset = read_dataset(*node, {}, diagnostics);
   } else {
     diagnostics.missing(root, "dataset", "missing key 'dataset': what to train on");
   }
@@ -231,8 +249,12 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
     const bool is_set =
         child.key() == "validation_dataset" || child.key().starts_with("validation_dataset_");
     if (is_set && !child.is_null()) {
-      const Node whole = with_training_texts(child, recipe.dataset.node);
-      recipe.validation_datasets.push_back(read_dataset(whole, diagnostics));
+      const std::vector<std::string> keys = inherited_keys(child, recipe.dataset.node);
+      Node whole = child;
+      for (const std::string& key : keys) whole.put(key, *recipe.dataset.node.find(key));
+      Diagnostics found = diagnostics;
+      recipe.validation_datasets.push_back(read_dataset(whole, keys, found));
+      add_new_findings(found, diagnostics);
     }
   }
   LoaderSection loader = read_loader(root, "dataloader", diagnostics);
@@ -250,7 +272,24 @@ std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section
   return section.tokenizer_folder.value_or(recipe.model.folder);
 }
 
+void add_new_findings(const Diagnostics& found, Diagnostics& diagnostics) {
+  const std::vector<config::Finding> known = diagnostics.findings();
+  for (size_t i = known.size(); i < found.findings().size(); ++i) {
+    const config::Finding& finding = found.findings()[i];
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
+      return other.text == finding.text && other.position.source == finding.position.source &&
+             other.position.line == finding.position.line &&
+             other.position.column == finding.position.column;
+    });
+    if (!is_known) diagnostics.add(finding);
+  }
+  for (const config::DefaultValue& one : found.defaults()) {
+    diagnostics.add_default(one.path, one.value);
+  }
+}
+
 void warn_of_idle_tokens(const DatasetSection& section, Diagnostics& diagnostics) {
+  if (is_inherited(section, "tokenizer")) return;
   const Node* tokenizer = section.node.find("tokenizer");
   for (const char* key : {"add_bos_token", "add_eos_token"}) {
     const Node* asked = tokenizer == nullptr ? nullptr : tokenizer->find(key);

@@ -102,16 +102,18 @@ void refuse_keys_of_others(Node& section, Strategy own, const std::vector<std::s
   add(Strategy::kFsdp2, distributed::FSDP2Config{});
   add(Strategy::kMegatronFsdp, distributed::MegatronFSDPConfig{});
   add(Strategy::kDdp, distributed::DDPConfig{});
+  owners[kShardingName].push_back(Strategy::kMegatronFsdp);
   std::vector<std::string> refused;
   for (const Node& child : section.children()) {
     const auto found = owners.find(child.key());
     const bool is_known = std::find(known.begin(), known.end(), child.key()) != known.end();
     if (found == owners.end() || is_known || child.is_deleted()) continue;
+    const std::vector<Strategy>& strategies = found->second;
+    if (std::find(strategies.begin(), strategies.end(), own) != strategies.end()) continue;
     std::vector<std::string> names;
-    for (const Strategy strategy : found->second) {
+    for (const Strategy strategy : strategies) {
       names.emplace_back(distributed::strategy_name(strategy));
     }
-    if (std::find(found->second.begin(), found->second.end(), own) != found->second.end()) continue;
     diagnostics.unknown_key(child, cat("'", child.key(), "' is a key of ", join(names, " and "),
                                        ", and the strategy is ", distributed::strategy_name(own)));
     refused.push_back(child.key());

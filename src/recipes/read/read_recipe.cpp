@@ -9,6 +9,7 @@
 #include "peft/adapter_file.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
+#include "recipes/read/nvfsdp_names.h"
 #include "recipes/read/read_benchmark.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
@@ -318,6 +319,12 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   find_paths(root, diagnostics);
   Recipe recipe;
   recipe.root = original;
+  // In both, so that what is said of these keys has their place; mistakes are told once.
+  Diagnostics told_already = diagnostics;
+  for (const auto& [tree, own] : {std::pair{&root, &diagnostics}, {&recipe.root, &told_already}}) {
+    Node* section = tree->find("distributed");
+    if (section != nullptr && section->is_mapping()) take_nvfsdp_names(*section, *own);
+  }
   const RecipeKind kind = read_kind(root, diagnostics);
   recipe.class_name = kind.class_name;
   if (!kind.has_known_keys) diagnostics.keys_are_open();

@@ -161,10 +161,16 @@ Json distributed_schema() {
   for (const auto& [older, name] : nvfsdp_names()) {
     schema["properties"][older] = schema.at("properties").at(name);
   }
-  schema["properties"][kShardingName] = Json::object();
-  schema["properties"][kShardingName]["description"] =
-      "what zero_dp_strategy says, by a name: no_shard, optim, optim_grads, optim_grads_params, or "
-      "params (gradients stay whole) and grads_params";
+  Json sharding = Json::object();
+  sharding["description"] =
+      "what zero_dp_strategy says, by a name; params keeps gradients whole, grads_params is 3";
+  sharding["enum"] = Json::array();
+  for (const char* name :
+       {"no_shard", "optim", "optim_grads", "optim_grads_params", "params", "grads_params"}) {
+    sharding["enum"].push_back(name);
+  }
+  sharding["enum"].push_back(Json());
+  schema["properties"][kShardingName] = std::move(sharding);
   // tp_plan may also be a plan's name; both strategies have the key.
   schema["properties"]["tp_plan"]["type"] =
       Json(Json::Array{Json("object"), Json("string"), Json("null")});

@@ -82,7 +82,7 @@ std::optional<std::string> rounding_text(const checkpoint::ShardedFolder& weight
   for (const checkpoint::TensorInfo& saved : weights.tensors()) {
     const auto kept = own.find(saved.name);
     const bool is_rounded =
-        kept != own.end() && c10::elementSize(saved.dtype) > c10::elementSize(kept->second);
+        kept != own.end() && c10::promoteTypes(saved.dtype, kept->second) != kept->second;
     if (!is_rounded) continue;
     return cat("the checkpoint has weights in ", tensor::dtype_name(saved.dtype), " (", saved.name,
                ") that this run keeps in ", tensor::dtype_name(kept->second),

@@ -61,6 +61,7 @@ class DataBuilder final {
     data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
     data.context = context_;
     data.context.dataset = section.key;
+    data.context.has_one_order = !is_training;
     data.schedule = schedule_of(recipe_);
     data.is_validation = !is_training;
     if (is_training) data.packing = recipe_.packing;

@@ -8,6 +8,7 @@
 #include "distributed/settings/config_dict.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/build_model.h"
+#include "recipes/check/strategy_check.h"
 
 namespace automodel::recipes {
 
@@ -61,9 +62,7 @@ std::string axes_text(const distributed::DeviceMesh& mesh) {
 std::string distributed_line(const distributed::DistributedSetup& setup,
                              const distributed::DeviceMesh& mesh, int world_size) {
   const bool is_alone = world_size == 1;
-  const bool is_sharded = distributed::data_parallel_size(setup, world_size) > 1 ||
-                          setup.sizes.cp_size.value_or(1) > 1 ||
-                          setup.sizes.ep_size.value_or(1) > 1;
+  const bool is_sharded = has_several_sharers(setup, world_size);
   auto options =
       std::visit([&](const auto& config) { return acting_options(config, is_alone, is_sharded); },
                  distributed::distributed_config(setup));

@@ -31,7 +31,7 @@ void Validation::with_kept_units(size_t first, const std::function<void()>& body
   if (first == parts_.size()) return body();
   const auto rest = [&] { with_kept_units(first + 1, body); };
   models::CausalLM& part = *parts_[first];
-  if (!distributed::keep_after_forward(part)) return rest();
+  if (!distributed::all_keep_after_forward(part)) return rest();
   distributed::unshard_fsdp2_model(part, rest);
 }
 
