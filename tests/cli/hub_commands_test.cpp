@@ -116,7 +116,7 @@ TEST_F(HubCommandsTest, CheckFetchesNoWeightsAndNoRows) {
   EXPECT_EQ(asked("tokenizer.json"), 1u);
   EXPECT_THAT(run({"check", recipe_, "--dataset.split=trian"}).out,
               HasSubstr("dataset 'org/rows' has no split 'trian'; did you mean 'train'?; by the "
-                        "names of its files it has: test, train, validation"));
+                        "names of its files it has: train, validation, test"));
 }
 
 TEST_F(HubCommandsTest, ANewRecipeNamesTheHubsModelAndDataAndFetchesNoWeights) {
