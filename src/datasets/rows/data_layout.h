@@ -30,9 +30,8 @@ bool is_data_name(std::string_view path);
 ///   one,
 ///     else the only one;
 ///   - otherwise, with a `name`, the folder of that name;
-///   - splits by shards' names, else by words in the names of folders, else of files (train,
-///   validation
-///     or dev, test), else all files are of train.
+///   - splits by shards' names, else by words in the names of folders, else of files, else all
+///     files are of train.
 /// Among files of several kinds, the most frequent kind is taken. Throws InputError that begins
 /// with `what`, UnsupportedError for data that need a script.
 DataLayout find_layout(const std::vector<std::string>& files, const std::string& card,

@@ -26,9 +26,8 @@ class RowText {
 /// it is read, so a large file opens in the time it takes to read it once. The text may be
 ///   - JSON lines: one object a line; blank lines, a UTF-8 byte order mark and CRLF are accepted;
 ///   - one array of objects;
-///   - one object over several lines: of equally long arrays, a column each, else a row (not in
-///   files
-///     called *.jsonl).
+///   - one object over several lines (not in files called *.jsonl): of equally long arrays, which
+///     are columns, else it is a row.
 /// Safe to read from several threads.
 class RowIndex final {
  public:

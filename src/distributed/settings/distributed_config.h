@@ -103,8 +103,8 @@ struct MegatronFSDPConfig {
   bool sequence_parallel = false;
   std::optional<std::vector<std::string>> megatron_fsdp_unit_modules;
   int64_t zero_dp_strategy = 3;
-  /// The same by a name of nvfsdp_strategy_parallelize's argument, which names two more; replaces
-  /// the number. Not among the fields, which are 0.7.0's.
+  /// What is sharded, by a name of nvfsdp_strategy_parallelize's argument, which has two more than
+  /// there are numbers; it replaces zero_dp_strategy. Not among the fields, which are 0.7.0's.
   std::optional<std::string> data_parallel_sharding_strategy = std::nullopt;
   bool init_fsdp_with_meta_device = false;
   bool grad_reduce_in_fp32 = false;

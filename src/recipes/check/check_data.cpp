@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "recipes/check/place_of.h"
+#include "recipes/read/new_findings.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_model.h"
 #include "recipes/read/recipe_paths.h"

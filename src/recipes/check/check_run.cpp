@@ -18,6 +18,7 @@
 #include "recipes/check/check_quantization.h"
 #include "recipes/check/place_of.h"
 #include "recipes/check/strategy_check.h"
+#include "recipes/read/new_findings.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/read/read_model.h"
 #include "recipes/read/recipe.h"
@@ -329,21 +330,6 @@ void check_paging(const Recipe& recipe, Diagnostics& diagnostics) {
                       "the same numbers; a run on a CUDA device is refused");
 }
 
-/// Findings about the teacher name it; one that the student has too is not repeated.
-void add_of_teacher(const Diagnostics& found, Diagnostics& diagnostics) {
-  const std::vector<config::Finding> known = diagnostics.findings();
-  for (size_t i = known.size(); i < found.findings().size(); ++i) {
-    config::Finding finding = found.findings()[i];
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
-      return other.text == finding.text && other.position.line == finding.position.line &&
-             other.position.column == finding.position.column;
-    });
-    if (is_known) continue;
-    finding.text = cat("the teacher: ", finding.text);
-    diagnostics.add(std::move(finding));
-  }
-}
-
 /// How the teacher is spread over the ranks, which are the student's or its own.
 void check_teacher_mesh(const Recipe& recipe, const Recipe& teacher, int64_t num_ranks,
                         Diagnostics& diagnostics) {
@@ -358,7 +344,7 @@ void check_teacher_mesh(const Recipe& recipe, const Recipe& teacher, int64_t num
   }
   check_tensor_parallel(teacher, found);
   check_pipeline(teacher, found);
-  add_of_teacher(found, diagnostics);
+  add_new_findings(found, diagnostics, "the teacher: ");
 }
 
 /// The teacher by itself, and beside the student.

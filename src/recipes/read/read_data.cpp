@@ -8,6 +8,7 @@
 #include "config/bind.h"
 #include "hub/cache.h"
 #include "recipes/read/dataset_recipe.h"
+#include "recipes/read/new_findings.h"
 #include "recipes/read/read_section.h"
 #include "recipes/read/recipe_paths.h"
 #include "recipes/read/targets_simple.h"
@@ -270,22 +271,6 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
 
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section) {
   return section.tokenizer_folder.value_or(recipe.model.folder);
-}
-
-void add_new_findings(const Diagnostics& found, Diagnostics& diagnostics) {
-  const std::vector<config::Finding> known = diagnostics.findings();
-  for (size_t i = known.size(); i < found.findings().size(); ++i) {
-    const config::Finding& finding = found.findings()[i];
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
-      return other.text == finding.text && other.position.source == finding.position.source &&
-             other.position.line == finding.position.line &&
-             other.position.column == finding.position.column;
-    });
-    if (!is_known) diagnostics.add(finding);
-  }
-  for (const config::DefaultValue& one : found.defaults()) {
-    diagnostics.add_default(one.path, one.value);
-  }
 }
 
 void warn_of_idle_tokens(const DatasetSection& section, Diagnostics& diagnostics) {

@@ -19,10 +19,6 @@ std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section
 
 /// Warns of `add_bos_token` and `add_eos_token` of a section whose dataset, or chat template,
 /// writes all special tokens.
-/// Adds what `found`, which began as a copy of `diagnostics`, has beyond it, but for findings that
-/// are there already: what two sections share is told of once.
-void add_new_findings(const config::Diagnostics& found, config::Diagnostics& diagnostics);
-
 void warn_of_idle_tokens(const DatasetSection& section, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -315,16 +315,15 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
       return std::string();
     }
   });
-  Node root = with_boolean_text(original);
-  find_paths(root, diagnostics);
   Recipe recipe;
   recipe.root = original;
-  // In both, so that what is said of these keys has their place; mistakes are told once.
-  Diagnostics told_already = diagnostics;
-  for (const auto& [tree, own] : {std::pair{&root, &diagnostics}, {&recipe.root, &told_already}}) {
-    Node* section = tree->find("distributed");
-    if (section != nullptr && section->is_mapping()) take_nvfsdp_names(*section, *own);
+  // Here, so that what is said of these keys later finds their place.
+  Node* distributed = recipe.root.find("distributed");
+  if (distributed != nullptr && distributed->is_mapping()) {
+    take_nvfsdp_names(*distributed, diagnostics);
   }
+  Node root = with_boolean_text(recipe.root);
+  find_paths(root, diagnostics);
   const RecipeKind kind = read_kind(root, diagnostics);
   recipe.class_name = kind.class_name;
   if (!kind.has_known_keys) diagnostics.keys_are_open();
