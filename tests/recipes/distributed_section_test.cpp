@@ -93,21 +93,28 @@ TEST(DistributedSectionTest, TheBackendCountsWhereTheEnvironmentHasNone) {
   EXPECT_EQ(backend_of("dist_env: {backend: nccl}\ndistributed: {backend: gloo}\n"), "nccl");
 }
 
-/// Warnings and errors of check for a recipe on some ranks, without places.
-std::string told(const std::string& section, int64_t world_size, const std::string& rest = "") {
+/// Warnings and errors of check for a recipe on some ranks.
+std::vector<config::Finding> findings_of(const std::string& section, int64_t world_size) {
   std::string text = read_file(test::source_file("tests/recipes/base.yaml"));
   text = replace_all(text, "ROOT/", test::source_file(""));
   text = replace_all(text, "distributed:\n  strategy: ddp\n",
                      cat("distributed:\n  ", replace_all(section, "\n", "\n  "), "\n"));
   text = replace_all(text, "global_batch_size: 4", "global_batch_size: 8");
-  const config::Document document = config::load_text(text + rest, "recipe.yaml", {});
+  const config::Document document = config::load_text(text, "recipe.yaml", {});
   config::Diagnostics diagnostics(document.sources);
   check_run(read_recipe(document.root, diagnostics), {.world_size = world_size}, diagnostics);
-  std::string found;
-  for (const config::Finding& finding : diagnostics.findings()) {
-    if (finding.severity != config::Severity::kNote) found += finding.text + "\n";
-  }
+  std::vector<config::Finding> found = diagnostics.findings();
+  std::erase_if(found, [](const auto& one) { return one.severity == config::Severity::kNote; });
   return found;
+}
+
+/// Their texts, a line each.
+std::string told(const std::string& section, int64_t world_size) {
+  std::string texts;
+  for (const config::Finding& finding : findings_of(section, world_size)) {
+    texts += finding.text + "\n";
+  }
+  return texts;
 }
 
 TEST(DistributedSectionTest, WhatShardingLeavesWithoutEffectIsToldOf) {
@@ -177,6 +184,12 @@ TEST(DistributedSectionTest, MistakesUnderNvfsdpsNamesStandAtThem) {
             "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3\n"
             "init_fsdp_with_meta_device changes nothing here: models never have memory before they "
             "are sharded here\n");
+  constexpr int kLineOfSection = 13;  // of base.yaml: "strategy", a line for each key
+  for (const config::Finding& finding : findings_of("strategy: megatron_fsdp\nzero_dp_strategy: 0\n"
+                                                    "init_nvfsdp_with_meta_device: true",
+                                                    2)) {
+    EXPECT_EQ(finding.position.line, kLineOfSection + 2);
+  }
 }
 
 }  // namespace
