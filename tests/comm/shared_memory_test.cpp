@@ -114,6 +114,53 @@ class Listener final : public Reporter {
   std::vector<std::string> texts;
 };
 
+/// What the first rank says where the two ranks of a group do different things.
+std::string disagreement(const std::function<void(const ProcessGroup&)>& first,
+                         const std::function<void(const ProcessGroup&)>& second) {
+  const RanksResult result = run_ranks(
+      2,
+      [&](World& world) {
+        const ProcessGroup group = world.group();
+        group.barrier();
+        (group.rank() == 0 ? first : second)(group);
+        group.barrier();
+      },
+      over(Transport::kMemory));
+  EXPECT_EQ(result.errors[0], result.errors[1]);
+  EXPECT_EQ(result.kinds[0], "PeerFailure");
+  return result.errors[0];
+}
+
+TEST(SharedMemoryTest, RanksThatDoDifferentThingsAreToldOf) {
+  const auto reduce = [](int64_t size, at::ScalarType dtype, ReduceOp op) {
+    return [=](const ProcessGroup& group) { group.all_reduce(at::ones({size}, dtype), op); };
+  };
+  const auto of_eight = reduce(8, at::kFloat, ReduceOp::kSum);
+  EXPECT_THAT(disagreement(of_eight, reduce(16, at::kFloat, ReduceOp::kSum)),
+              testing::AllOf(testing::HasSubstr("all_reduce (sum) of 8 Float elements"),
+                             testing::HasSubstr("all_reduce (sum) of 16 Float elements")));
+  EXPECT_THAT(disagreement(of_eight, reduce(8, at::kInt, ReduceOp::kSum)),
+              testing::HasSubstr("of 8 Int elements"));
+  EXPECT_THAT(disagreement(of_eight, reduce(8, at::kFloat, ReduceOp::kMax)),
+              testing::HasSubstr("all_reduce (maximum)"));
+  EXPECT_THAT(disagreement(of_eight, [](const ProcessGroup& group) { group.barrier(); }),
+              testing::HasSubstr("with barrier"));
+  EXPECT_THAT(disagreement([](const ProcessGroup& group) { group.broadcast(at::ones({4}), 0); },
+                           [](const ProcessGroup& group) { group.broadcast(at::ones({4}), 1); }),
+              testing::HasSubstr("broadcast from rank"));
+}
+
+TEST(SharedMemoryTest, ADisagreementThatNobodyWaitsForIsSeen) {
+  const std::string text = disagreement(
+      [](const ProcessGroup& group) {
+        Work work = group.start_all_reduce(at::ones({8}), ReduceOp::kSum);
+        while (!work.is_done()) ::usleep(1000);
+        work.wait();
+      },
+      [](const ProcessGroup& group) { group.all_reduce(at::ones({16}), ReduceOp::kSum); });
+  EXPECT_THAT(text, testing::HasSubstr("of 16 Float elements"));
+}
+
 TEST(SharedMemoryTest, RanksThatCannotShareTalkOverTheNetworkAndSaySo) {
   RanksOptions options;
   Listener listener;  // every rank has a copy

@@ -3,10 +3,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <stdexcept>
 
 #include "comm/groups/collective.h"
 
 namespace automodel::comm {
+
+/// Ranks of a group came with different operations where one was due. The text names both.
+class RanksDisagree final : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// A backend's operation under way. It keeps its tensors alive. If it is destroyed before its end,
 /// the operation may still run.

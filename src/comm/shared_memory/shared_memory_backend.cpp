@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ constexpr int64_t kLead = 2;
 
 struct Operation {
   std::unique_ptr<Rounds> rounds;
+  SlotMark mark;
   int64_t num_rounds = 0;
   int64_t num_written = 0;
   int64_t num_taken = 0;
@@ -35,7 +37,8 @@ struct Operation {
 };
 
 /// The group's operations, in their order. Whoever waits for one moves them; while nobody waits, a
-/// thread does.
+/// thread does. Once a peer has come with another operation than this rank nothing moves any more,
+/// and every wait throws.
 class Mover final {
  public:
   Mover(std::unique_ptr<SharedSegment> segment, const SharedMemoryPlace& place)
@@ -59,8 +62,9 @@ class Mover final {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
 
-  std::shared_ptr<Operation> start(std::unique_ptr<Rounds> rounds) {
+  std::shared_ptr<Operation> start(std::unique_ptr<Rounds> rounds, const SlotMark& mark) {
     auto operation = std::make_shared<Operation>();
+    operation->mark = mark;
     operation->num_rounds = rounds->num_rounds();
     operation->rounds = std::move(rounds);
     {
@@ -73,9 +77,10 @@ class Mover final {
     return operation;
   }
 
+  /// Also where a wait throws without waiting.
   bool is_done(const Operation& operation) {
     const std::lock_guard lock(mutex_);
-    return operation.is_done();
+    return operation.is_done() || !disagreement_.empty();
   }
 
   void wait(const Operation& operation) {
@@ -97,6 +102,7 @@ class Mover final {
     double looked_at = moved_at;
     bool has_lost_peer = false;
     while (!operation.is_done()) {
+      if (!disagreement_.empty()) throw RanksDisagree(disagreement_);
       const uint32_t seen = rings_.bell().num_rings();
       if (step()) {
         moved_at = 0;
@@ -145,7 +151,7 @@ class Mover final {
 
   /// Moves one slot; false when nothing can be moved now.
   bool step() {
-    if (queue_.empty()) return false;
+    if (queue_.empty() || !disagreement_.empty()) return false;
     const Operation& front = *queue_.front();
     if (front.num_written - front.num_taken < kLead && try_write()) return true;
     return try_take() || try_write();
@@ -163,7 +169,7 @@ class Mover final {
       std::byte* slot = rings_.free_slot();
       if (slot == nullptr) return false;
       it.rounds->write(it.num_written++, slot);
-      rings_.publish();
+      rings_.publish(it.mark);
       return true;
     }
     return false;
@@ -178,6 +184,11 @@ class Mover final {
       if (rank == place_.rank || !it.rounds->is_writer(rank)) continue;
       slot = rings_.next_slot(rank);
       if (slot == nullptr) return false;
+      if (const SlotMark& mark = rings_.next_mark(rank); mark != it.mark) {
+        disagreement_ = cat("rank ", place_.rank, " of the group came with ", describe(it.mark),
+                            ", its rank ", rank, " with ", describe(mark));
+        return true;
+      }
     }
     it.rounds->take(it.num_taken, slots_);
     for (int rank = 0; rank < place_.size; ++rank) {
@@ -197,6 +208,7 @@ class Mover final {
   bool is_stopped_ = false;
   SlotRings rings_;
   std::deque<std::shared_ptr<Operation>> queue_;
+  std::string disagreement_;  // "" while all come with the same
   std::vector<const std::byte*> slots_;
   std::thread thread_;
 };
@@ -228,7 +240,8 @@ class SharedMemoryBackend final : public GroupBackend {
     std::unique_ptr<Rounds> rounds;
     if (collective.device().is_cpu()) rounds = rounds_of(place_, collective);
     if (rounds == nullptr) return other_->start(collective);
-    return std::make_unique<SharedMemoryWork>(mover_, mover_->start(std::move(rounds)));
+    return std::make_unique<SharedMemoryWork>(
+        mover_, mover_->start(std::move(rounds), mark_of(collective)));
   }
 
  private:

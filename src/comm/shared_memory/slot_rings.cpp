@@ -1,6 +1,10 @@
 #include "comm/shared_memory/slot_rings.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <utility>
+
+#include "core/text.h"
 
 namespace automodel::comm {
 
@@ -12,7 +16,46 @@ size_t rounded_up(size_t size, size_t alignment) {
   return (size + alignment - 1) / alignment * alignment;
 }
 
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "average";
+    case ReduceOp::kMax:
+      return "maximum";
+    case ReduceOp::kMin:
+      return "minimum";
+  }
+  AM_CHECK(false);
+}
+
+bool is_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+}
+
 }  // namespace
+
+SlotMark mark_of(const Collective& it) {
+  SlotMark mark;
+  mark.kind = it.kind;
+  if (is_reduction(it.kind)) mark.op = it.op;
+  if (it.kind == CollectiveKind::kBroadcast) mark.root = it.peer;
+  const at::Tensor& given = it.in.defined() ? it.in : it.out;
+  if (given.defined()) {
+    mark.dtype = given.scalar_type();
+    mark.num_given = given.numel();
+  }
+  return mark;
+}
+
+std::string describe(const SlotMark& mark) {
+  std::string text(collective_name(mark.kind));
+  if (mark.kind == CollectiveKind::kBarrier) return text;
+  if (mark.kind == CollectiveKind::kBroadcast) text += cat(" from rank ", mark.root);
+  if (is_reduction(mark.kind)) text += cat(" (", name_of(mark.op), ")");
+  return cat(text, " of ", mark.num_given, " ", c10::toString(mark.dtype), " elements");
+}
 
 size_t SlotRings::counters_bytes(int num_ranks) {
   return rounded_up(
@@ -52,7 +95,8 @@ std::byte* SlotRings::free_slot() {
   return slot(rank_, num_published_);
 }
 
-void SlotRings::publish() {
+void SlotRings::publish(const SlotMark& mark) {
+  counters(rank_).marks[num_published_ % kNumSlots] = mark;
   counters(rank_).num_published.store(++num_published_, std::memory_order_release);
   for (int reader = 0; reader < size_; ++reader) {
     if (reader != rank_) counters(reader).bell.ring();
@@ -64,6 +108,10 @@ const std::byte* SlotRings::next_slot(int writer) const {
   const std::atomic<uint64_t>& num_published = counters(writer).num_published;
   if (num_published.load(std::memory_order_acquire) <= number) return nullptr;
   return slot(writer, number);
+}
+
+const SlotMark& SlotRings::next_mark(int writer) const {
+  return counters(writer).marks[num_read_[static_cast<size_t>(writer)] % kNumSlots];
 }
 
 void SlotRings::release(int writer) {

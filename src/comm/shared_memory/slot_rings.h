@@ -4,11 +4,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "comm/groups/collective.h"
 #include "comm/shared_memory/shared_segment.h"
 
 namespace automodel::comm {
+
+/// What the writer of a slot is about: ranks that call the same operation write the same mark.
+struct SlotMark {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  at::ScalarType dtype = at::kByte;
+  int32_t root = 0;       ///< of a broadcast
+  int64_t num_given = 0;  ///< elements that each rank gives
+
+  bool operator==(const SlotMark&) const = default;
+};
+
+SlotMark mark_of(const Collective& collective);
+
+/// "all_reduce (sum) of 8 float elements", "barrier".
+std::string describe(const SlotMark& mark);
 
 /// The shared memory of a group. Every rank has a ring of slots that it fills and all others read,
 /// counters for writing and reading, and a bell that rings when a counter that it waits for
@@ -28,11 +46,13 @@ class SlotRings final {
 
   /// The next slot to fill; null until all ranks have read its previous contents.
   std::byte* free_slot();
-  /// Marks that slot as filled.
-  void publish();
+  /// Marks that slot as filled, as part of what `mark` says.
+  void publish(const SlotMark& mark);
 
   /// The next slot of another rank; null until it is filled.
   const std::byte* next_slot(int writer) const;
+  /// What that slot is part of.
+  const SlotMark& next_mark(int writer) const;
   /// Marks that slot as read.
   void release(int writer);
 
@@ -40,6 +60,7 @@ class SlotRings final {
   /// Written by one rank only, except the bell.
   struct alignas(64) Counters {
     std::atomic<uint64_t> num_published;
+    alignas(64) SlotMark marks[kNumSlots];
     alignas(64) Bell bell;
     /// Numbers of slots that this rank has read, by their writer.
     alignas(64) std::atomic<uint64_t> num_read[];

@@ -20,6 +20,7 @@ constexpr const char* kFailureKey = "failure";
 constexpr const char* kNumFailuresKey = "num_failures";
 constexpr const char* kSeenKey = "failure_seen";
 constexpr double kPollSeconds = 0.01;
+constexpr double kFirstSeconds = 1.0;  // from counting the first failure to its text in the store
 constexpr double kPeersKnowSeconds = 2.0;
 constexpr double kStoreSeconds = 5.0;
 constexpr size_t kMaxPlaces = 8;  // of late ranks, in a text
@@ -192,7 +193,11 @@ std::optional<std::string> FailureWatch::first_failure(Store& store) {
 }
 
 std::string FailureWatch::publish(const std::string& verdict) {
-  if (store_->add(kNumFailuresKey, 1) == 1) store_->set(kFailureKey, verdict);
+  if (store_->add(kNumFailuresKey, 1) == 1) {
+    store_->set(kFailureKey, verdict);
+  } else {
+    store_->get(kFailureKey, kFirstSeconds);
+  }
   return first_failure(*store_).value_or(verdict);
 }
 
@@ -228,11 +233,12 @@ void FailureWatch::tell(const std::string& text) noexcept {
   if (!failure_) failure_ = verdict;
 }
 
-PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& reason) {
+PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& reason,
+                                  bool is_cause) {
   const std::lock_guard store_lock(store_mutex_);
   std::string cause;
   try {
-    cause = find_cause(call, reason);
+    cause = is_cause ? publish_end(call, reason) : find_cause(call, reason);
   } catch (const StoreGone&) {
     const std::lock_guard lock(mutex_);
     if (!failure_) {
@@ -369,7 +375,11 @@ std::string FailureWatch::find_cause(const WatchedCall& call, const std::string&
     if (const auto failure = await_failure(late.seconds_until_known)) return *failure;
     if (!late.text.empty()) return publish(late.text);
   }
-  return publish(cat(call.operation, " of group ", group.name, " failed: ", reason));
+  return publish_end(call, reason);
+}
+
+std::string FailureWatch::publish_end(const WatchedCall& call, const std::string& reason) {
+  return publish(cat(call.operation, " of group ", call.group.name, " failed: ", reason));
 }
 
 }  // namespace automodel::comm

@@ -92,9 +92,9 @@ class FailureWatch final {
 
   /// The cause of an operation that ended with `reason`: a peer's own text, the ranks that
   /// vanished, or those that did not start it. Takes up to 2.5 s, and a timeout more when all
-  /// missing ranks wait for another one. Leaves the cause in the store for the others. From any
-  /// thread.
-  PeerFailure explain(const WatchedCall& call, const std::string& reason);
+  /// missing ranks wait for another one; none where `is_cause` says that the reason is the cause.
+  /// Leaves the cause in the store for the others. From any thread.
+  PeerFailure explain(const WatchedCall& call, const std::string& reason, bool is_cause = false);
 
   /// Leaves this rank's failure in the store for the others, unless it only repeats theirs.
   void post(const std::string& text);
@@ -128,6 +128,7 @@ class FailureWatch final {
   std::optional<std::string> first_failure(Store& store);
   std::string publish(const std::string& verdict);
   std::string find_cause(const WatchedCall& call, const std::string& reason);
+  std::string publish_end(const WatchedCall& call, const std::string& reason);
   std::vector<int64_t> ended_ranks(const WatchedGroup& group) const;
   std::string last_beat(int64_t rank);
   struct Late;

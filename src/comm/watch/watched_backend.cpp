@@ -11,6 +11,11 @@ namespace automodel::comm {
 
 namespace {
 
+PeerFailure explain(FailureWatch& watch, const WatchedCall& call, const std::exception& error) {
+  const bool is_cause = dynamic_cast<const RanksDisagree*>(&error) != nullptr;
+  return watch.explain(call, reason_of(error.what()), is_cause);
+}
+
 class WatchedWork final : public BackendWork {
  public:
   /// `followed`: null where nothing is left to do once the wait is over.
@@ -35,7 +40,7 @@ class WatchedWork final : public BackendWork {
       if (followed_ != nullptr) device_watch_->leave(followed_);
     } catch (const std::exception& error) {
       if (device_failure(error)) throw;  // this rank's own
-      throw watch_->explain(call_, reason_of(error.what()));
+      throw explain(*watch_, call_, error);
     }
     watch_->leave(call_);
   }
@@ -80,7 +85,7 @@ class WatchedBackend final : public GroupBackend {
       work = inner_->start(collective);
     } catch (const std::exception& error) {
       if (device_failure(error)) throw;
-      throw watch_->explain(call, reason_of(error.what()));
+      throw explain(*watch_, call, error);
     }
     if (work == nullptr) {
       watch_->leave(call);
