@@ -114,5 +114,36 @@ TEST(ValidationSetsTest, AreShuffledUnlessTheLoaderSaysNo) {
   EXPECT_NE(by_default, labels_of("in order", {"--validation_dataloader.shuffle=false"}));
 }
 
+TEST(ValidationSetsTest, NoCheckpointIsTheBestByASetWithoutLabels) {
+  const test::TemporaryDirectory folder;
+  // Two ranks leave out the last row, the only one that is not cut before its answer.
+  const auto row = [](const std::string& question) {
+    return cat(R"({"messages": [{"role": "user", "content": ")", question,
+               R"("}, {"role": "assistant", "content": "five"}]})", "\n");
+  };
+  const std::string cut = row("how many people were there in the room after the first hour of it?");
+  folder.write("rows.jsonl", cat(cut, cut, row("?")));
+  const std::string results = folder.file("results");
+  const test::ProgramResult run = test::run_program(test::on(
+      {2, {}},
+      test::smoke_run(results,
+                      {"--step_scheduler.max_steps=1", "--validation_dataset._target_=ChatDataset",
+                       cat("--validation_dataset.path_or_dataset_id=", folder.file("rows.jsonl")),
+                       "--validation_dataset.chat_template="
+                       "{% for m in messages %}{{ m.content }}{% endfor %}",
+                       "--validation_dataset.tokenizer=configs/quickstart_tokenizer",
+                       "--validation_dataset.seq_length=8", "--validation_dataset.truncation=true",
+                       "--validation_dataloader.shuffle=false"})));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE((run.out + run.err).find("has no token to predict"), std::string::npos) << run.err;
+  EXPECT_TRUE(path_exists(path_join(results, "LATEST")));
+  EXPECT_FALSE(path_exists(path_join(results, "LOWEST_VAL")));
+  EXPECT_EQ(test::read_records(path_join(results, "validation.jsonl"))
+                .at(0)
+                .at("num_label_tokens")
+                .as_int(),
+            0);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

@@ -5,6 +5,7 @@
 #include "models/catalog.h"
 #include "peft/quantize_base.h"
 #include "recipes/check/place_of.h"
+#include "recipes/check/strategy_check.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -53,9 +54,7 @@ void check_company(const Recipe& recipe, Diagnostics& diagnostics) {
     refuse("distributed", "autocast_dtype", "autocast_dtype");
   }
   if (recipe.dllm) refuse("quantization", "load_in_4bit", "training by diffusion");
-  if (models::num_routed_experts(recipe.model.hf_config).value_or(0) > 0) {
-    refuse("quantization", "load_in_4bit", "a model with experts");
-  }
+  if (has_experts(recipe)) refuse("quantization", "load_in_4bit", "a model with experts");
   if (recipe.peft->use_dora) refuse("peft", "use_dora", "DoRA (peft.use_dora)");
 }
 

@@ -78,8 +78,7 @@ void check_fsdp2(const Recipe& recipe, int64_t world_size, Diagnostics& diagnost
                         "offload_policy has no effect on a CPU, whose memory parameters are in: "
                         "without nccl as backend a run trains there");
   }
-  const bool is_mixin = recipe.model.enables_fsdp_optimizations &&
-                        models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
+  const bool is_mixin = recipe.model.enables_fsdp_optimizations && has_experts(recipe);
   if (is_mixin && setup.sizes.pp_size.value_or(1) > 1 && !setup.fsdp2.defer_fsdp_grad_sync) {
     diagnostics.warning(place_of(recipe, "distributed", "defer_fsdp_grad_sync"),
                         "defer_fsdp_grad_sync: false has no effect in a pipeline beside "

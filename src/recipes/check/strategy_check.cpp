@@ -81,8 +81,7 @@ void check_offloading(const Recipe& recipe, Diagnostics& diagnostics) {
 }
 
 void check_mixin_on_one_rank(const Recipe& recipe, Diagnostics& diagnostics) {
-  const bool has_experts = models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
-  if (!recipe.model.enables_fsdp_optimizations || !has_experts) return;
+  if (!recipe.model.enables_fsdp_optimizations || !has_experts(recipe)) return;
   diagnostics.warning(place_of(recipe, "model", "backend"),
                       "enable_fsdp_optimizations has no effect on one data-parallel rank: it holds "
                       "everything");
@@ -150,6 +149,10 @@ void check_megatron_on_one_rank(const Recipe& recipe, at::ScalarType stored,
 bool has_several_sharers(const distributed::DistributedSetup& setup, int64_t world_size) {
   const int64_t others = setup.sizes.tp_size.value_or(1) * setup.sizes.pp_size.value_or(1);
   return world_size > others || setup.sizes.ep_size.value_or(1) > 1;
+}
+
+bool has_experts(const Recipe& recipe) {
+  return models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
 }
 
 void check_one_rank(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {

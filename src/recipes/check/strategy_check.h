@@ -19,4 +19,7 @@ void check_one_rank(const Recipe& recipe, int64_t world_size, config::Diagnostic
 /// expert-parallel ones of `world_size`.
 bool has_several_sharers(const distributed::DistributedSetup& setup, int64_t world_size);
 
+/// Whether the model is known to have experts.
+bool has_experts(const Recipe& recipe);
+
 }  // namespace automodel::recipes

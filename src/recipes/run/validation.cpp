@@ -52,7 +52,13 @@ std::vector<std::pair<std::string, double>> Validation::validate(int64_t step,
       return next.has_value();
     };
     const auto evaluation = train_step_.evaluate(next_batch, step);
-    losses.emplace_back(set.name, evaluation.loss);
+    if (evaluation.num_label_tokens > 0) {
+      losses.emplace_back(set.name, evaluation.loss);
+    } else {
+      reporter.warning(cat("validation set '", set.name,
+                           "' has no token to predict: its loss says nothing, and no checkpoint "
+                           "is judged by it"));
+    }
     listener(set.name, evaluation);
   }
   for (const auto& part : parts_) part->train();
