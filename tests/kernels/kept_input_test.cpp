@@ -5,6 +5,7 @@
 #include "kernels/host_kernels.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/norm.h"
+#include "kernels/products/expert_mlp.h"
 #include "kernels/products/linear.h"
 #include "kernels/products/lora_linear.h"
 
@@ -53,11 +54,24 @@ const NamedMaker kMakers[] = {
     {"GeGLU", [](const Tensors& in) { return gated(in, Activation::kGeluTanh); }},
 };
 
-/// The product of what is made; of an alias of it, which its maker has not returned, if it is kept.
-Operation product_of(const NamedMaker& maker, bool is_kept) {
-  return [maker, is_kept](const Tensors& in) {
+/// What a product takes of what is made.
+enum class Taken {
+  kItself,
+  kReshaped,  ///< all of it, in other sizes
+  kCopy,      ///< which its maker has not returned: it is kept
+};
+
+at::Tensor taken(const at::Tensor& y, Taken as) {
+  if (as == Taken::kReshaped) return y.reshape({-1, y.size(-1)});
+  return as == Taken::kCopy ? y.clone() : y;
+}
+
+/// The product of what is made.
+Operation product_of(const NamedMaker& maker, Taken as) {
+  return [maker, as](const Tensors& in) {
     const at::Tensor y = maker.of(in);
-    return Tensors{linear(is_kept ? y.alias() : y, in[4], at::Tensor())};
+    const at::Tensor out = linear(taken(y, as), in[4], at::Tensor());
+    return Tensors{out.view({3, 70, 11})};
   };
 }
 
@@ -72,24 +86,59 @@ TEST(KeptInput, IsMadeAgainToTheBit) {
   for (const NamedMaker& maker : kMakers) {
     for (const at::ScalarType dtype : kFusedTypes) {
       SCOPED_TRACE(cat(maker.name, " of ", c10::toString(dtype)));
-      expect_same_bits(differentiate(product_of(maker, false), inputs(), dtype),
-                       differentiate(product_of(maker, true), inputs(), dtype));
+      const Tensors kept = differentiate(product_of(maker, Taken::kCopy), inputs(), dtype);
+      for (const Taken as : {Taken::kItself, Taken::kReshaped}) {
+        expect_same_bits(differentiate(product_of(maker, as), inputs(), dtype), kept);
+      }
     }
   }
 }
 
 TEST(KeptInput, IsFreedAfterForward) {
   for (const NamedMaker& maker : kMakers) {
-    SCOPED_TRACE(maker.name);
-    Tensors in = inputs();
-    for (at::Tensor& tensor : in) tensor.requires_grad_();
-    at::Tensor y = maker.of(in);
-    const at::Tensor out = linear(y, in[4], at::Tensor());
-    const c10::weak_intrusive_ptr<at::TensorImpl> watched(y.getIntrusivePtr());
-    y.reset();
-    EXPECT_TRUE(watched.expired());
-    out.sum().backward();
-    EXPECT_TRUE(in[4].grad().defined());
+    for (const Taken as : {Taken::kItself, Taken::kReshaped}) {
+      SCOPED_TRACE(maker.name);
+      Tensors in = inputs();
+      for (at::Tensor& tensor : in) tensor.requires_grad_();
+      at::Tensor y = maker.of(in);
+      const at::Tensor out = linear(taken(y, as), in[4], at::Tensor());
+      const c10::weak_intrusive_ptr<at::TensorImpl> watched(y.getIntrusivePtr());
+      y.reset();
+      EXPECT_TRUE(watched.expired());
+      out.sum().backward();
+      EXPECT_TRUE(in[4].grad().defined());
+    }
+  }
+}
+
+TEST(KeptInput, IsWhatLooksAtAllOfIt) {
+  const Tensors in = inputs();
+  const at::Tensor y = rms_norm(in[0].clone().requires_grad_(), in[2], {});
+  EXPECT_TRUE(is_made_again(y.view({210, 37})));
+  EXPECT_FALSE(is_made_again(y.narrow(1, 0, 35)));
+  EXPECT_FALSE(is_made_again(y.transpose(0, 1)));
+  EXPECT_FALSE(is_made_again(y.detach()));
+  const at::NoGradGuard no_grad;  // nothing leads from what reads this to the norm
+  EXPECT_FALSE(is_made_again(y.view({210, 37})));
+}
+
+TEST(KeptInput, OfExpertsIsMadeAgainToTheBit) {
+  const auto experts = [](Taken as) -> Operation {
+    return [as](const Tensors& in) {
+      const at::Tensor y = rms_norm(in[0], in[2], {});
+      const at::Tensor ids = at::arange(420, at::kLong).mul(7).remainder(4).view({210, 2});
+      const at::Tensor weights = in[5].select(2, 0).reshape({-1, 1}).expand({210, 2}).contiguous();
+      return Tensors{expert_mlp(taken(y.view({-1, 37}), as), ids, weights.to(at::kFloat),
+                                {.up = in[6], .down = in[7]}, {})};
+    };
+  };
+  Tensors all = inputs();
+  Numbers numbers(7);
+  all.push_back(numbers.normal({4, 24, 37}));
+  all.push_back(numbers.normal({4, 37, 12}));
+  for (const at::ScalarType dtype : kFusedTypes) {
+    expect_same_bits(differentiate(experts(Taken::kItself), all, dtype),
+                     differentiate(experts(Taken::kCopy), all, dtype));
   }
 }
 
@@ -120,8 +169,8 @@ TEST(KeptInput, IsKeptByADevicesKernels) {
 }
 
 TEST(KeptInput, OfAdaptersIsMadeAgainToo) {
-  const auto adapted = [](bool is_kept) -> Operation {
-    return [is_kept](const Tensors& in) {
+  const auto adapted = [](Taken as) -> Operation {
+    return [as](const Tensors& in) {
       Numbers numbers(6);
       const at::ScalarType dtype = in[0].scalar_type();
       const LoraFactors lora{.a = numbers.normal({4, 37}).to(dtype).requires_grad_(),
@@ -129,15 +178,14 @@ TEST(KeptInput, OfAdaptersIsMadeAgainToo) {
                              .ranges = {{0, 11}},
                              .scale = 0.5};
       const at::Tensor y = kMakers[2].of(in);
-      const at::Tensor out =
-          lora_linear(is_kept ? y.alias() : y, in[4].detach(), at::Tensor(), lora);
+      const at::Tensor out = lora_linear(taken(y, as), in[4].detach(), at::Tensor(), lora);
       const auto factors = torch::autograd::grad({out.pow(2).sum()}, {lora.a, lora.b}, {}, true);
       return Tensors{out, factors[0], factors[1]};
     };
   };
   for (const at::ScalarType dtype : kFusedTypes) {
-    expect_same_bits(differentiate(adapted(false), inputs(), dtype),
-                     differentiate(adapted(true), inputs(), dtype));
+    expect_same_bits(differentiate(adapted(Taken::kItself), inputs(), dtype),
+                     differentiate(adapted(Taken::kCopy), inputs(), dtype));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/attention/flash_attention.h"
 #include "kernels/attention/visible_keys.h"
 #include "kernels/base/fused.h"
+#include "kernels/base/made_again.h"
 #include "kernels/base/result_keeper.h"
 #include "tensor/dtype.h"
 
@@ -52,7 +53,8 @@ struct KeptBlock : torch::CustomClassHolder {
   AttentionBlock block;
 };
 
-/// {out, lse}; a keeper's results are used instead of computing them.
+/// {out, lse}; a keeper's results are used instead of computing them. Heads that can be split again
+/// from what their norms keep are not kept.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
                              const at::Tensor& k_in, const at::Tensor& v_in,
@@ -69,8 +71,12 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       out = result.out;
       lse = result.lse;
     }
-    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
-                                sinks.value_or(at::Tensor()), block->chosen_keys});
+    const bool is_split_again = can_split_again({q_in, k_in, v_in});
+    if (is_split_again) note_maker(*context, q_in.grad_fn());
+    const auto kept = [&](const at::Tensor& x) { return is_split_again ? at::Tensor() : x; };
+    context->save_for_backward({kept(qkv[0]), kept(qkv[1]), kept(qkv[2]), out, lse,
+                                block->visible_keys, sinks.value_or(at::Tensor()),
+                                block->chosen_keys});
     context->saved_data["block"] =
         c10::IValue::make_capsule(c10::make_intrusive<KeptBlock>(*block));
     context->mark_non_differentiable({lse});
@@ -84,7 +90,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
             ->block;
     block.visible_keys = saved[5];
     block.chosen_keys = saved[7];
-    const Qkv qkv{saved[0], saved[1], saved[2]};
+    torch::autograd::Node* const maker = noted_maker(*context);
+    const Qkv qkv = maker != nullptr ? split_again(*maker) : Qkv{saved[0], saved[1], saved[2]};
     const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
     Qkv d;
     if (const auto flash = FlashAttention::of(block, qkv)) {
@@ -99,7 +106,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
     if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
-    const at::ScalarType dtype = saved[0].scalar_type();
+    const at::ScalarType dtype = qkv.q.scalar_type();
     return {d.q.to(dtype), d.k.to(dtype), d.v.to(dtype), d_sinks, at::Tensor()};
   }
 };

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "core/error.h"
 
@@ -41,5 +43,29 @@ struct NodesOf {
     return true;
   }
 };
+
+/// The node that has made an input, as a node that reads the input keeps it. That leads to it
+/// anyway, by the gradient that it gives it, so this keeps nothing alive.
+struct Maker : torch::CustomClassHolder {
+  explicit Maker(std::shared_ptr<torch::autograd::Node> node) : node(std::move(node)) {}
+  std::shared_ptr<torch::autograd::Node> node;
+};
+
+inline constexpr const char* kMaker = "maker_of_input";
+
+/// For forward: notes that `maker` makes the input again.
+inline void note_maker(torch::autograd::AutogradContext& context,
+                       std::shared_ptr<torch::autograd::Node> maker) {
+  context.saved_data[kMaker] =
+      c10::IValue::make_capsule(c10::make_intrusive<Maker>(std::move(maker)));
+}
+
+/// For backward: the node that was noted; null where none was.
+inline torch::autograd::Node* noted_maker(torch::autograd::AutogradContext& context) {
+  const auto maker = context.saved_data.find(kMaker);
+  if (maker == context.saved_data.end()) return nullptr;
+  const auto holder = maker->second.toCapsule();
+  return static_cast<const Maker&>(*holder).node.get();
+}
 
 }  // namespace automodel::kernels

@@ -117,32 +117,7 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
                              const std::optional<at::Tensor>& q_norm,
                              const std::optional<at::Tensor>& k_norm, const QkvOptions* options) {
     const at::Tensor qkv = qkv_in.contiguous();
-    const auto heads = [&](int64_t count) {
-      return at::empty({qkv.size(0), qkv.size(1), count, options->head_dim}, qkv.options());
-    };
-    tensor_list out = {heads(options->num_heads), heads(options->num_kv_heads),
-                       heads(options->num_kv_heads)};
-    at::Tensor rstd =
-        at::empty({qkv.size(0) * qkv.size(1), options->num_heads + options->num_kv_heads},
-                  qkv.options().dtype(at::kFloat));
-    by_storage(qkv, [&](auto storage) {
-      using T = decltype(storage);
-      const QkvLayout<T> layout(qkv, *options);
-      const T* in = numbers_of<T>(qkv);
-      const std::array<T*, 3> pointers = {numbers_of<T>(out[0]), numbers_of<T>(out[1]),
-                                          numbers_of<T>(out[2])};
-      float* scales = rstd.data_ptr<float>();
-      if (const auto* const kernels = kernels_of(qkv, *options)) {
-        kernels->of<T>().heads_forward(layout.for_device(), in, pointers[0], pointers[1],
-                                       pointers[2], scales);
-        return;
-      }
-      at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
-        for (int64_t token = begin; token < end; ++token) {
-          forward_token(layout, token, in, pointers, scales);
-        }
-      });
-    });
+    const auto [out, rstd] = split(qkv, *options);
     // Without norms the backward pass only rotates and needs no values.
     const bool has_norm = q_norm.has_value() || k_norm.has_value();
     context->save_for_backward({has_norm ? qkv : at::Tensor(), q_norm.value_or(at::Tensor()),
@@ -152,26 +127,17 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
         std::vector<int64_t>{options->num_heads, options->num_kv_heads, options->head_dim};
     context->saved_data["adds_one"] = options->norm.adds_one;
     context->saved_data["eps"] = options->norm.eps;
-    return out;
+    return {out.q, out.k, out.v};
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const auto heads = context->saved_data["heads"].toIntVector();
-    QkvOptions options;
-    options.num_heads = heads[0];
-    options.num_kv_heads = heads[1];
-    options.head_dim = heads[2];
-    options.q_norm = saved[1];
-    options.k_norm = saved[2];
-    options.norm = {context->saved_data["eps"].toDouble(),
-                    context->saved_data["adds_one"].toBool()};
-    options.rope = {saved[4], saved[5]};
-    options.position_ids = saved[6];
+    const QkvOptions options = saved_options(*context, saved);
+    const int64_t num_rows = options.num_heads + 2 * options.num_kv_heads;
     for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
-    at::Tensor d_qkv = at::empty(
-        {gradients[0].size(0), gradients[0].size(1), (heads[0] + 2 * heads[1]) * heads[2]},
-        gradients[0].options());
+    at::Tensor d_qkv =
+        at::empty({gradients[0].size(0), gradients[0].size(1), num_rows * options.head_dim},
+                  gradients[0].options());
     const bool is_norm_trained = (saved[1].defined() && saved[1].requires_grad()) ||
                                  (saved[2].defined() && saved[2].requires_grad());
     const at::Tensor d_norms = by_storage(d_qkv, [&](auto storage) {
@@ -180,13 +146,69 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     });
     const auto part = [&](const at::Tensor& norm, int64_t begin) {
       return norm.defined() && norm.requires_grad()
-                 ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
+                 ? d_norms.narrow(0, begin, options.head_dim).to(norm.scalar_type(), false, true)
                  : at::Tensor();
     };
-    return {d_qkv, part(saved[1], 0), part(saved[2], heads[2]), at::Tensor()};
+    return {d_qkv, part(saved[1], 0), part(saved[2], options.head_dim), at::Tensor()};
+  }
+
+  /// For nodes that keep their input.
+  static Qkv again(AutogradContext& context) {
+    const auto saved = context.get_saved_variables();
+    return split(saved[0], saved_options(context, saved)).out;
+  }
+  static bool keeps_input(AutogradContext& context) {
+    return context.get_saved_variables()[0].defined();
   }
 
  private:
+  struct Split {
+    Qkv out;
+    at::Tensor rstd;  ///< [T, N + K] float32: 1 / rms of each head of q and k; 1 without norms
+  };
+
+  static Split split(const at::Tensor& qkv, const QkvOptions& options) {
+    const auto heads = [&](int64_t count) {
+      return at::empty({qkv.size(0), qkv.size(1), count, options.head_dim}, qkv.options());
+    };
+    Split all = {
+        {heads(options.num_heads), heads(options.num_kv_heads), heads(options.num_kv_heads)},
+        at::empty({qkv.size(0) * qkv.size(1), options.num_heads + options.num_kv_heads},
+                  qkv.options().dtype(at::kFloat))};
+    by_storage(qkv, [&](auto storage) {
+      using T = decltype(storage);
+      const QkvLayout<T> layout(qkv, options);
+      const T* in = numbers_of<T>(qkv);
+      const std::array<T*, 3> out = {numbers_of<T>(all.out.q), numbers_of<T>(all.out.k),
+                                     numbers_of<T>(all.out.v)};
+      float* scales = all.rstd.data_ptr<float>();
+      if (const auto* const kernels = kernels_of(qkv, options)) {
+        kernels->of<T>().heads_forward(layout.for_device(), in, out[0], out[1], out[2], scales);
+        return;
+      }
+      at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
+        for (int64_t token = begin; token < end; ++token) {
+          forward_token(layout, token, in, out, scales);
+        }
+      });
+    });
+    return all;
+  }
+
+  static QkvOptions saved_options(AutogradContext& context, const tensor_list& saved) {
+    const auto heads = context.saved_data["heads"].toIntVector();
+    QkvOptions options;
+    options.num_heads = heads[0];
+    options.num_kv_heads = heads[1];
+    options.head_dim = heads[2];
+    options.q_norm = saved[1];
+    options.k_norm = saved[2];
+    options.norm = {context.saved_data["eps"].toDouble(), context.saved_data["adds_one"].toBool()};
+    options.rope = {saved[4], saved[5]};
+    options.position_ids = saved[6];
+    return options;
+  }
+
   /// Writes d_qkv; returns the gradients of both norms, one behind the other; a device none of
   /// norms that are not trained.
   template <typename T>
@@ -219,6 +241,11 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
   }
 };
 
+/// The node of split_norm_rotate()'s loops; null: another one.
+torch::autograd::CppNode<SplitNormRotate>* splitting_node(torch::autograd::Node* node) {
+  return dynamic_cast<torch::autograd::CppNode<SplitNormRotate>*>(node);
+}
+
 /// Whether the table's cosines and sines are float32; a table that is not there is as good.
 bool are_float32(const RopeTable& rope) {
   return !rope.is_defined() ||
@@ -250,6 +277,24 @@ Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
   tensor_list out =
       SplitNormRotate::apply(qkv, optional(options.q_norm), optional(options.k_norm), &options);
   return {out[0], out[1], out[2]};
+}
+
+bool can_split_again(const Qkv& heads) {
+  const auto node = heads.q.grad_fn();
+  const auto is_output = [&](const at::Tensor& x, uint32_t number) {
+    return x.grad_fn() == node && x.output_nr() == number;
+  };
+  auto* const splitting = splitting_node(node.get());
+  const bool is_whole = splitting != nullptr && is_output(heads.q, 0) && is_output(heads.k, 1) &&
+                        is_output(heads.v, 2);
+  return is_whole && device::kernels_for({heads.q}) == nullptr &&
+         SplitNormRotate::keeps_input(splitting->ctx_);
+}
+
+Qkv split_again(torch::autograd::Node& node) {
+  auto* const splitting = splitting_node(&node);
+  AM_CHECK(splitting != nullptr);
+  return SplitNormRotate::again(splitting->ctx_);
 }
 
 at::Tensor rotate_last_pairs(const at::Tensor& x, const RopeTable& rope,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "kernels/layers/norm.h"
 
@@ -40,6 +41,13 @@ struct Qkv {
 /// R dims of every head in halves (x1 cos - x2 sin, x2 cos + x1 sin), in float32. Differentiable in
 /// qkv, q_norm and k_norm.
 Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options);
+
+/// Whether q, k and v are as split_norm_rotate() has returned them, by the CPU's loops and with
+/// norms, for whose backward it keeps its input: then q's node makes all three again.
+bool can_split_again(const Qkv& heads);
+
+/// What split_norm_rotate() returned whose node this is, to the bit.
+Qkv split_again(torch::autograd::Node& node);
 
 /// The rotation alone: x [B, S, N, H]; the first R dims are rotated.
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids);

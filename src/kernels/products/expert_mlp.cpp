@@ -14,6 +14,7 @@
 #include "kernels/base/pointwise.h"
 #include "kernels/device/device_kernels.h"
 #include "kernels/products/expert_rows.h"
+#include "kernels/products/kept_input.h"
 #include "kernels/products/product.h"
 
 // T tokens of D dims choose k of E experts with I inner dims; A is the number of choices, which lie
@@ -411,9 +412,10 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
                                 : sort_by_expert(expert_ids, up.size(0));
     const ExpertProducts products(experts, *options, rows);
     const auto [raised, out] = products.forward(x, row_weights(weights, rows, x.scalar_type()));
-    context->save_for_backward({x, weights, up, or_none(up_bias), down, or_none(down_bias), raised,
-                                rows.token, rows.choice, rows.row, lora.up_a, lora.up_b,
-                                lora.down_a, lora.down_b, experts.gate, rows.ends, rows.expert});
+    context->save_for_backward({input_to_save(*context, x), weights, up, or_none(up_bias), down,
+                                or_none(down_bias), raised, rows.token, rows.choice, rows.row,
+                                lora.up_a, lora.up_b, lora.down_a, lora.down_b, experts.gate,
+                                rows.ends, rows.expert});
     context->saved_data["begins"] = rows.begins;
     context->saved_data["scale"] = scale;
     save_options(context, *options);
@@ -422,7 +424,7 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
+    const at::Tensor x = saved_input(*context, saved[0]);
     const at::Tensor& weights = saved[1];
     const ExpertLora lora{saved[10], saved[11], saved[12], saved[13],
                           context->saved_data["scale"].toDouble()};

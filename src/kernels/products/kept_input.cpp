@@ -1,9 +1,9 @@
 #include "kernels/products/kept_input.h"
 
 #include <memory>
-#include <utility>
 
 #include "kernels/base/fused.h"
+#include "kernels/base/made_again.h"
 #include "kernels/device/device_kernels.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/norm.h"
@@ -15,37 +15,41 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Node;
 
-constexpr const char* kMaker = "maker_of_input";
+constexpr const char* kSizes = "sizes_of_input";
 
-/// The node that has made an input. The product's node leads to it anyway, by the gradient that it
-/// gives it, so this keeps nothing alive.
-struct Maker : torch::CustomClassHolder {
-  explicit Maker(std::shared_ptr<Node> node) : node(std::move(node)) {}
-  std::shared_ptr<Node> node;
-};
+/// The tensor that x is all of, in other sizes, and gives its gradient to; else x.
+at::Tensor unshaped(const at::Tensor& x) {
+  if (!x.is_view() || x.grad_fn() == nullptr) return x;
+  const at::Tensor base(x._base());
+  const bool is_whole = base.numel() == x.numel() && base.is_contiguous() && x.is_contiguous() &&
+                        base.scalar_type() == x.scalar_type();
+  return is_whole ? base : x;
+}
 
 }  // namespace
 
 bool is_made_again(const at::Tensor& x) {
   const bool has_loops = is_fusable({x}) && device::kernels_for({x}) == nullptr;
   if (!has_loops) return false;
-  const std::shared_ptr<Node>& node = x.grad_fn();
-  const uint32_t output = x.output_nr();
+  const at::Tensor made = unshaped(x);
+  const std::shared_ptr<Node>& node = made.grad_fn();
+  const uint32_t output = made.output_nr();
   return node != nullptr && (has_normed(*node, output) || has_activated(*node, output));
 }
 
 at::Tensor input_to_save(AutogradContext& context, const at::Tensor& x) {
   if (!is_made_again(x)) return x;
-  context.saved_data[kMaker] = c10::IValue::make_capsule(c10::make_intrusive<Maker>(x.grad_fn()));
+  note_maker(context, unshaped(x).grad_fn());
+  context.saved_data[kSizes] = x.sizes();
   return {};
 }
 
 at::Tensor saved_input(AutogradContext& context, const at::Tensor& saved) {
-  const auto maker = context.saved_data.find(kMaker);
-  if (maker == context.saved_data.end()) return saved;
-  const auto holder = maker->second.toCapsule();
-  Node& node = *static_cast<const Maker&>(*holder).node;
-  return has_activated(node, 0) ? activated_again(node) : normed_again(node);
+  Node* const maker = noted_maker(context);
+  if (maker == nullptr) return saved;
+  const at::Tensor again =
+      has_activated(*maker, 0) ? activated_again(*maker) : normed_again(*maker);
+  return again.view(context.saved_data[kSizes].toIntVector());
 }
 
 }  // namespace automodel::kernels

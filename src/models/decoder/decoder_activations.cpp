@@ -16,9 +16,10 @@
 // their heads, I intermediate size, e bytes of an element. Per token, a Llama block of the
 // fused kernels keeps
 //   input D, heads Q + 2K, attention Q, sum D, gate and up 2I
-//   (elements; with norms of heads Q + 2K more) and 2 + N (with these norms N + M more) float32
-// while the norms' results and the product of gate and up are made again, which a device keeps; and
-// another block of the same sizes in bfloat16, where the plain operations run,
+//   (elements) and 2 + N (with norms of heads N + M more) float32
+// while the norms' results and the product of gate and up are made again, which a device keeps, as
+// are heads behind norms, from the projection, which is kept in their place; and another block of
+// the same sizes in bfloat16, where the plain operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
 
@@ -120,6 +121,17 @@ class BlockSizes final {
     return kept + (tokens_ * (e_ == wide() ? projected : v_) + kv_rows) * wide();
   }
 
+  /// Whether attention's backward splits the projection again into normed and rotated heads, for
+  /// which the projection is kept anyway.
+  bool are_heads_made_again() const {
+    const bool scales_queries =
+        layer_.rope >= 0 && config_.ropes[static_cast<size_t>(layer_.rope)].query_scaling_beta != 0;
+    return is_fused_ && !is_part_ && config_.qk_norm == QkNorm::kPerHead &&
+           !config_.is_qk_norm_last && !config_.has_other_values(layer_) && !scales_queries &&
+           !config_.compressed_attention;
+  }
+  int64_t kept_heads() const { return are_heads_made_again() ? 0 : q_ + k_ + v_; }
+
   /// Whether attention never holds all scores at once.
   bool attends_by_blocks() const {
     const bool drops_whole_rows = config_.attention_dropout > 0 && !has_rows_;
@@ -163,6 +175,7 @@ class BlockSizes final {
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
     if (has_flash()) return tokens_ * (4 * q_ + (3 * q_ + k_ + v_) * e_);
+    if (are_heads_made_again()) return tokens_ * (q_ + k_ + v_) * (e_ + 4);
     return attends_plainly() ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 
@@ -176,7 +189,7 @@ class BlockSizes final {
       const bool has_loops =
           (is_fused_ || has_flash()) && !has_choice() && !config_.has_sinks(layer_);
       const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * out_ * 4;
-      return tokens_ * (q_ + k_ + v_ + out_) * e_ + widened + tokens_ * num_heads_ * 4 + choice();
+      return tokens_ * (kept_heads() + out_) * e_ + widened + tokens_ * num_heads_ * 4 + choice();
     }
     int64_t kept = 2 * scores() + choice();  // probabilities, and what weights the values
     if (config_.attention_softcap > 0) kept += scores();
@@ -318,10 +331,10 @@ class BlockSizes final {
 
   int64_t mlp_branch() const {
     if (!has_mlp()) return 0;
-    // The first projection's input; experts take the stream as it is.
+    // The first projection's input.
     int64_t kept = mlp() + dropout() + streams_kept();
     if (is_moe()) {
-      kept += hidden() / parts_;
+      kept += experts_input() / parts_;
     } else if (config_.norm_placement != NormPlacement::kParallel) {  // there it is attention's
       kept += config_.has_mlp_pre_norms() ? normed_input() : hidden();
     }
@@ -336,9 +349,17 @@ class BlockSizes final {
     return kept;
   }
 
+  /// What is kept of the tokens that experts and their router take: nothing of a norm's result that
+  /// is made again, unless the tokens travel.
+  int64_t experts_input() const {
+    const bool is_made_again = config_.has_mlp_pre_norms() && num_expert_ranks_ == 1;
+    return is_made_again ? normed_input() : hidden();
+  }
+
   /// Kept by experts beside the MLP and the three norms around both.
   int64_t side_experts() const {
-    return experts().kept() + hidden_norm() + hidden() / parts_ + 2 * post_norm() + side_router();
+    return experts().kept() + hidden_norm() + experts_input() / parts_ + 2 * post_norm() +
+           side_router();
   }
   /// Kept by the norm and the scale before their router's product, in a wide dtype, and by the
   /// weights of the chosen.
