@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/state_files.h"
@@ -155,7 +156,10 @@ void Lifecycle::publish(const CheckpointName& name, const std::optional<double>&
                         const NamedLosses& validation_losses, std::span<const FileRecord> known) {
   if (!options_.is_coordinator) return;
   const std::string directory = path(name);
-  AM_CHECK(is_incomplete(directory), directory);
+  if (!is_incomplete(directory)) {
+    throw InputError(cat(directory, " is not what this save began with: its ", kIncompleteMarker,
+                         " is gone. Something moved, emptied or replaced the folder"));
+  }
   write_losses(directory, train_loss, validation_losses);
   write_manifest(directory, known);
   // LATEST first: killed in between, it points at an incomplete directory, which is passed over
@@ -189,25 +193,48 @@ void Lifecycle::update_lowest(const std::string& name, const NamedLosses& valida
                           "; LOWEST_VAL stays where it is"));
     return;
   }
-  if (!lowest_) lowest_ = saved_lowest(loss->first);
+  if (!lowest_) {
+    const std::optional<std::string> target = pointer_target(kLowest);
+    try {
+      if (target) lowest_ = saved_loss(*target, loss->first);
+    } catch (const UserError& error) {
+      reporter_.warning(cat("LOWEST_VAL's losses are not known: ", error.what()));
+    }
+  }
   if (lowest_ && loss->second >= *lowest_) return;
   move_pointer(kLowest, name);
   lowest_ = loss->second;
 }
 
-std::optional<double> Lifecycle::saved_lowest(const std::string& key) const {
-  const std::optional<std::string> target = pointer_target(kLowest);
-  if (!target) return std::nullopt;
-  const std::string path = losses_path(path_join(options_.root, *target));
-  if (!path_exists(path)) return std::nullopt;
-  try {
-    const Json losses = read_state(path);
-    for (const std::string& name : {key, std::string("val_loss"), std::string("default")}) {
-      const Json* value = losses.find(name);
-      if (value != nullptr && value->is_number()) return value->as_double();
+/// A save that is killed behind its checkpoint's marker has not come to the pointer.
+void Lifecycle::mend_lowest() {
+  const auto loss_of = [&](const std::string& name) {
+    try {
+      return saved_loss(name, options_.best_metric_key).value_or(std::nan(""));
+    } catch (const UserError&) {
+      return std::nan("");  // damaged, which whoever takes the checkpoint is told
     }
-  } catch (const UserError& error) {
-    reporter_.warning(cat("LOWEST_VAL's losses are not known: ", error.what()));
+  };
+  const std::optional<std::string> target = pointer_target(kLowest);
+  double lowest = target ? loss_of(*target) : std::numeric_limits<double>::infinity();
+  std::optional<std::string> best;
+  for (const std::string& name : complete_checkpoints()) {
+    const double loss = loss_of(name);
+    if (!(loss < lowest)) continue;
+    lowest = loss;
+    best = name;
+  }
+  if (best) move_pointer(kLowest, *best);
+}
+
+std::optional<double> Lifecycle::saved_loss(const std::string& checkpoint,
+                                            const std::string& key) const {
+  const std::string path = losses_path(path_join(options_.root, checkpoint));
+  if (!path_exists(path)) return std::nullopt;
+  const Json losses = read_state(path);
+  for (const std::string& name : {key, std::string("val_loss"), std::string("default")}) {
+    const Json* value = losses.find(name);
+    if (value != nullptr && value->is_number()) return value->as_double();
   }
   return std::nullopt;
 }
@@ -381,14 +408,14 @@ std::string Lifecycle::resolve_explicit(const std::string& restore_from) const {
 
 /// Throws InputError where checkpoints of later steps lie beside the one that is continued: the run
 /// would come to their names, which are never overwritten, after it has cut the records.
-void Lifecycle::check_is_newest(const std::string& path) const {
+void Lifecycle::check_is_newest(const std::string& path, const std::string& what) const {
   const auto own = CheckpointName::parse(file_name(path));
   std::error_code error;
   if (!own || !fs::equivalent(path, this->path(*own), error)) return;
   for (const std::string& candidate : candidates()) {
     const auto name = CheckpointName::parse(candidate);
     if (!name || name->step <= own->step || find_fault(this->path(*name))) continue;
-    throw InputError(cat("checkpoint.restore_from: ", path, " is older than ", candidate,
+    throw InputError(cat(what, " ", path, " is older than ", candidate,
                          " beside it, which is never overwritten; choose another "
                          "checkpoint.checkpoint_dir and give restore_from the path, or move the "
                          "later checkpoints away"));
@@ -397,7 +424,15 @@ void Lifecycle::check_is_newest(const std::string& path) const {
 
 std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& restore_from,
                                              const ModelSignature& signature) {
-  if (!restore_from) return choose_newest(&signature);
+  if (is_directory(options_.root)) {
+    remove_leftovers();
+    mend_lowest();
+  }
+  if (!restore_from) {
+    const std::optional<std::string> newest = choose_newest(&signature);
+    if (newest) check_is_newest(*newest, "checkpoint");
+    return newest;
+  }
   std::string path;
   if (to_lower(*restore_from) == to_lower(kLatest)) {
     const std::optional<std::string> newest = choose_newest(nullptr);
@@ -415,7 +450,7 @@ std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& r
                            "; ", available()));
     }
   }
-  check_is_newest(path);
+  check_is_newest(path, "checkpoint.restore_from:");
   if (path_exists(signature_path(path))) {
     const std::vector<std::string> differences = signature_differences(
         ModelSignature::from_json(read_state(signature_path(path))), signature);

@@ -74,7 +74,8 @@ class Lifecycle final {
   /// damaged and incomplete ones are skipped with a warning. Else a pointer (LOWEST_VAL), a name
   /// inside the root or a path; InputError if it is incomplete, damaged or missing. For a
   /// checkpoint of another model: InputError if the key is absent, else a warning. InputError for
-  /// upstream's pickled checkpoints. Coordinator only.
+  /// upstream's pickled checkpoints, and for one beside which later ones lie. Removes what a killed
+  /// save has left, and puts LOWEST_VAL right where it ended before that. Coordinator only.
   std::optional<std::string> choose(const std::optional<std::string>& restore_from,
                                     const ModelSignature& signature);
 
@@ -95,7 +96,11 @@ class Lifecycle final {
   void write_losses(const std::string& directory, const std::optional<double>& train_loss,
                     const NamedLosses& validation_losses);
   void update_lowest(const std::string& name, const NamedLosses& validation_losses);
-  std::optional<double> saved_lowest(const std::string& key) const;
+  /// Points LOWEST_VAL at the complete checkpoint whose loss is below its target's, if one is.
+  void mend_lowest();
+  /// What a checkpoint's losses.json says of a validation set, or of the only one. Throws UserError
+  /// where it cannot be read.
+  std::optional<double> saved_loss(const std::string& checkpoint, const std::string& key) const;
   void prune();
   void remove_leftovers();
   void remove_checkpoint(const std::string& name);
@@ -104,7 +109,8 @@ class Lifecycle final {
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
   std::string available() const;
-  void check_is_newest(const std::string& path) const;
+  /// `what`: of a text about the path.
+  void check_is_newest(const std::string& path, const std::string& what) const;
 
   LifecycleOptions options_;
   Reporter& reporter_;

@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 class LifecycleTest : public testing::Test {
  protected:
@@ -347,14 +348,18 @@ TEST_F(LifecycleTest, KnownFilesAreNotReadForTheManifest) {
   EXPECT_THAT(read_file(path_join(directory, "manifest.json")), HasSubstr("0000000000001234"));
 }
 
-TEST_F(LifecycleTest, LatestWinsOverHigherSteps) {
+/// Whose step the run would come to, after it has cut the records.
+TEST_F(LifecycleTest, LatestIsNotTakenBesideHigherSteps) {
   Lifecycle lifecycle = make();
-  save(lifecycle, 9);
-  save(lifecycle, 19);
+  const std::string first = save(lifecycle, 9);
+  const std::string second = save(lifecycle, 19);
   remove_tree(path_join(root_, "LATEST"));
-  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_19"));
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), second);
   write_file_atomic(path_join(root_, "LATEST.txt"), "epoch_0_step_9\n");
-  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_9"));
+  EXPECT_THAT(test::error_of<InputError>([&] { lifecycle.choose(std::nullopt, signature()); }),
+              StartsWith("checkpoint " + first + " is older than epoch_0_step_19 beside it"));
+  rename_path(second, folder_.file("away"));
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), first);
 }
 
 TEST_F(LifecycleTest, StepsAreOrderedAsNumbers) {
@@ -447,6 +452,47 @@ TEST_F(LifecycleTest, LowestFollowsTheLowestFiniteLoss) {
   EXPECT_EQ(restarted.pointer_target("LOWEST_VAL"), "epoch_0_step_1");
   save(restarted, 5, {{"default", 2.5}});
   EXPECT_EQ(restarted.pointer_target("LOWEST_VAL"), "epoch_0_step_5");
+}
+
+/// A save that was killed between its marker and the pointer.
+TEST_F(LifecycleTest, TheNextRunPutsLowestRight) {
+  Lifecycle lifecycle = make(1);
+  save(lifecycle, 1, {{"default", 3.0}});
+  const auto point_at = [&](const char* name) {
+    remove_tree(path_join(root_, "LOWEST_VAL"));
+    if (name != nullptr) fs::create_directory_symlink(name, path_join(root_, "LOWEST_VAL"));
+  };
+  Lifecycle unpruned = make();
+  save(unpruned, 2, {{"default", 2.0}});
+  for (const char* left : {"epoch_0_step_1", static_cast<const char*>(nullptr)}) {
+    point_at(left);
+    Lifecycle next = make(1);
+    EXPECT_EQ(next.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_2"));
+    EXPECT_EQ(next.pointer_target("LOWEST_VAL"), "epoch_0_step_2");
+  }
+  save(unpruned, 3, {{"default", 2.5}});
+  point_at("epoch_0_step_2");
+  make().choose(std::nullopt, signature());
+  EXPECT_EQ(make().pointer_target("LOWEST_VAL"), "epoch_0_step_2");
+  EXPECT_THAT(warnings_.texts, IsEmpty());
+}
+
+TEST_F(LifecycleTest, ASavesFolderThatIsEmptiedMeanwhileIsNamed) {
+  Lifecycle lifecycle = make();
+  const std::string directory = lifecycle.reserve({0, 5});
+  remove_tree(directory);
+  EXPECT_THAT(test::error_of<InputError>([&] {
+                lifecycle.publish({0, 5}, 1.0, {}, {});
+              }),
+              StartsWith(directory + " is not what this save began with"));
+}
+
+TEST_F(LifecycleTest, ARunRemovesWhatAKilledOneHasLeft) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 1);
+  create_directories(path_join(root_, "epoch_0_step_0.removing-17"));
+  lifecycle.choose(std::nullopt, signature());
+  EXPECT_THAT(list_directory(root_), ElementsAre("LATEST", "epoch_0_step_1"));
 }
 
 TEST_F(LifecycleTest, WithSeveralSetsTheLossOfBestMetricKeyCounts) {
