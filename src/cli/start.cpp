@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,6 +7,19 @@
 #include <string>
 
 #include "comm/device/nccl_environment.h"
+
+namespace {
+
+/// Standard input, output and error that the caller has closed are /dev/null: the next file or
+/// socket that is opened would have their number, and get what is written to them.
+void open_closed_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // The lowest number that is free is the one that is missing.
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
+}  // namespace
 
 /// The program `automodel`: sets what LibTorch's libraries read while they are loaded, then becomes
 /// `automodel-main`, which lies beside it.
@@ -30,6 +44,7 @@
 /// c10d's recorder of collectives is one for the process. Two groups that send for the first time
 /// at once, from two threads, write to its map without a lock, and the process dies.
 int main(int, char** argv) {
+  open_closed_descriptors();
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
   ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", 0);
   ::setenv("LRU_CACHE_CAPACITY", "32", 0);
