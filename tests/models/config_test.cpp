@@ -10,6 +10,7 @@
 #include "models/causal_lm.h"
 #include "models/decoder/decoder_model.h"
 #include "models/golden_families.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel {
@@ -245,6 +246,47 @@ TEST(ReadConfig, RopeKeysThatAFamilyDoesNotHaveChangeNothing) {
   muse["text_config"].erase("rope_parameters");
   muse["text_config"].erase("layer_rope_theta");
   EXPECT_EQ(ropes(muse).at(0).theta, 1e4);
+}
+
+/// transformers' classes take a default where the key is absent, and null for whole heads.
+TEST(ReadConfig, ANullPartOfHeadsIsAllOfThem) {
+  Json config = Json::parse_file(test::source_file("tests/golden/glm/config.json"));
+  config.erase("rope_parameters");
+  config.erase("partial_rotary_factor");
+  const auto rotated = [](const Json& json) {
+    return decoder_config(*models::build_causal_lm(json, at::kFloat)).ropes.at(0).rotary_dim;
+  };
+  const int64_t half = rotated(config);
+  config["partial_rotary_factor"] = Json();
+  EXPECT_EQ(rotated(config), 2 * half);
+}
+
+TEST(ReadConfig, OtherNamesOfKeysAreRead) {
+  const auto golden = [](const char* name) {
+    return Json::parse_file(test::source_file(cat("tests/golden/", name, "/config.json")));
+  };
+  Json ernie = golden("ernie4_5_moe");
+  ernie.erase("moe_k");
+  ernie["num_experts_per_tok"] = int64_t{2};
+  EXPECT_EQ(decoder_config(*models::build_causal_lm(ernie, at::kFloat)).moe->n_activated_experts,
+            2);
+  Json gpt2 = golden("gpt2");
+  gpt2.erase("n_positions");
+  gpt2["max_position_embeddings"] = int64_t{40};
+  EXPECT_EQ(decoder_config(*models::build_causal_lm(gpt2, at::kFloat)).max_positions, 40);
+}
+
+TEST(ReadConfig, WhatAFamilyDoesNotComputeIsRefused) {
+  const auto refusal = [](const char* name, const char* key, const Json& value) {
+    Json config = Json::parse_file(test::source_file(cat("tests/golden/", name, "/config.json")));
+    if (config.contains("rope_parameters")) config["rope_parameters"].erase(key);
+    config[key] = value;
+    return test::error_of<UserError>([&] { models::build_causal_lm(config, at::kFloat); });
+  };
+  EXPECT_NE(refusal("gpt2", "is_causal", Json(false)).find("is_causal is false"),
+            std::string::npos);
+  EXPECT_NE(refusal("deepseek_v3", "partial_rotary_factor", Json(0.5)).find("it must be 1"),
+            std::string::npos);
 }
 
 TEST(ReadConfig, Phi3SuIsLongrope) {

@@ -123,6 +123,11 @@ std::string_view either(ConfigReader& reader, std::string_view key, std::string_
   return other;
 }
 
+void check_causal(ConfigReader& reader) {
+  if (reader.flag("is_causal", true)) return;
+  reader.problem("is_causal is false; attention to later tokens is not built for this family");
+}
+
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   DecoderConfig config;
   const auto size = [&](std::string_view key, int64_t fallback) {
@@ -170,9 +175,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.attention_dropout = reader.probability("attention_dropout", 0);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.is_head_tied = reader.flag("tie_word_embeddings", defaults.is_head_tied);
-  if (!reader.flag("is_causal", true)) {
-    reader.problem("is_causal is false; attention to later tokens is not built for this family");
-  }
+  check_causal(reader);
   // An explicit null means no padding row; only an absent key takes the default.
   config.padding_idx = reader.json().contains("pad_token_id") ? -1 : defaults.padding_idx;
   if (const Json* pad = reader.find("pad_token_id"); pad != nullptr && pad->is_int()) {
@@ -249,8 +252,12 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
     reader.problem(cat("rope_theta is ", options.theta, "; it must be above 1"));
     options.theta = defaults.theta;
   }
-  double partial = rope.number("partial_rotary_factor",
-                               reader.number(defaults.partial_key, defaults.partial_default));
+  // An explicit null beside the object means whole heads; only an absent key takes the default.
+  const Json* beside = reader.json().find(defaults.partial_key);
+  const bool is_whole = beside != nullptr && beside->is_null();
+  double partial =
+      rope.number("partial_rotary_factor",
+                  reader.number(defaults.partial_key, is_whole ? 1.0 : defaults.partial_default));
   if (options.type == nn::RopeType::kDefault && !defaults.has_partial_default) partial = 1.0;
   options.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
   if (options.type == nn::RopeType::kProportional) {

@@ -74,6 +74,9 @@ struct CommonDefaults {
 /// Llama-like config.json, with all layers alike and no rotary embedding yet.
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
+/// Refuses attention in both directions (is_causal), which read_common() does by itself.
+void check_causal(ConfigReader& reader);
+
 struct RopeDefaults {
   double theta = 10000.0;
   std::string_view theta_key = "rope_theta";  ///< the old form's key of theta; "": none

@@ -60,6 +60,10 @@ void add_latent_rope(ConfigReader& reader, DecoderConfig& config, const LatentDe
     reader.problem(cat("partial_rotary_factor makes ", found, " of a head's ", config.qk_dim(),
                        " dims rotate; it must be qk_rope_head_dim ", rotated_dim));
     found = rotated_dim;
+  } else if (found != rotated_dim) {
+    reader.problem(cat("partial_rotary_factor makes ", found, " of the ", rotated_dim,
+                       " dims of qk_rope_head_dim rotate; it must be 1"));
+    found = rotated_dim;
   }
 }
 

@@ -30,8 +30,10 @@ std::vector<at::Tensor> LayerInputs::forward(const at::Tensor& token_ids,
                                          at::TensorOptions().dtype(rows.scalar_type()))
                            .item<double>();
   const auto by_layer = [&](const at::Tensor& x) { return x.unflatten(-1, {num_layers_, dim_}); };
-  const at::Tensor projected =
-      norm_->forward(by_layer(projection_->forward(embedded) * projection_scale_).contiguous());
+  // An embedding that is a unit of its own gives its output in output_dtype.
+  const at::Tensor embedded_here = embedded.to(rows.scalar_type());
+  const at::Tensor projected = norm_->forward(
+      by_layer(projection_->forward(embedded_here) * projection_scale_).contiguous());
   const at::Tensor inputs = (projected + by_layer(rows * scale)) * std::sqrt(0.5);
   // One node hands the layers theirs, and takes all gradients at once.
   return inputs.permute({2, 0, 1, 3}).contiguous().unbind(0);

@@ -32,7 +32,8 @@ DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
                                      .default_num_experts = 64,
                                      .default_inner_dim = 1536,
                                      .num_chosen = "moe_k",
-                                     .default_num_chosen = 6});
+                                     // transformers' other name of the key
+                                     .default_num_chosen = reader.size("num_experts_per_tok", 6)});
   moe.n_shared_experts = reader.count("moe_num_shared_experts", 2);
   moe.shared_expert_bias = config.has_mlp_bias;
   moe.score_func = moe::ScoreFunction::kSoftmaxWithBias;

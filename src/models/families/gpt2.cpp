@@ -20,7 +20,9 @@ DecoderConfig read_gpt2(ConfigReader& reader) {
     reader.problem(
         cat("n_head ", config.num_heads, " does not divide n_embd ", config.hidden_size));
   }
-  config.max_positions = reader.size("n_positions", 1024);
+  // transformers' other name of the key.
+  config.max_positions = reader.size("n_positions", reader.size("max_position_embeddings", 1024));
+  check_causal(reader);
   config.norm = NormKind::kLayer;
   config.norm_eps = reader.not_negative("layer_norm_epsilon", 1e-5);
   config.activation = reader.activation("activation_function", "gelu_new");
