@@ -24,6 +24,12 @@ using distributed::StageModules;
 
 constexpr const char* kPipeline = "distributed.pipeline";
 
+bool has_split_sequences(const distributed::DistributedSetup& setup) {
+  const distributed::FSDP2Config& fsdp2 = setup.fsdp2;
+  return setup.strategy == distributed::Strategy::kFsdp2 && setup.sizes.tp_size.value_or(1) > 1 &&
+         (fsdp2.sequence_parallel || fsdp2.enable_async_tensor_parallel);
+}
+
 /// Makes a schedule from the recipe's options, one check after the other.
 class PipelinePlanner final {
  public:
@@ -31,6 +37,7 @@ class PipelinePlanner final {
       : config_(*recipe.distributed.pipeline),
         plan_(plan),
         is_frozen_(recipe.is_frozen || recipe.peft.has_value()),
+        splits_sequences_(has_split_sequences(recipe.distributed)),
         num_ranks_(static_cast<int>(recipe.distributed.sizes.pp_size.value_or(1))),
         local_batch_size_(recipe.step_scheduler.local_batch_size) {}
 
@@ -71,6 +78,14 @@ class PipelinePlanner final {
     }
   }
 
+  /// Whether another part than the last norm's has the head.
+  bool is_head_apart(const StageModules& parts) const {
+    return std::ranges::any_of(parts, [this](const std::vector<std::string>& part) {
+      return std::ranges::find(part, plan_.head) != part.end() &&
+             std::ranges::find(part, plan_.final_norm) == part.end();
+    });
+  }
+
   void count_microbatches() {
     const int64_t size = config_.pp_microbatch_size;
     if (local_batch_size_ % size != 0) {
@@ -105,7 +120,13 @@ class PipelinePlanner final {
     if (const auto& parts = config_.module_fqns_per_model_part) {
       const char* key = "module_fqns_per_model_part";
       const std::string finding = distributed::stage_modules_finding(plan_, *parts);
-      if (!finding.empty()) add(kPipeline, key, finding);
+      if (!finding.empty()) {
+        add(kPipeline, key, finding);
+      } else if (splits_sequences_ && !plan_.head.empty() && is_head_apart(*parts)) {
+        add(kPipeline, key,
+            cat(plan_.final_norm, " and ", plan_.head,
+                " must be in one part with sequence_parallel, which ends between them"));
+      }
       stages_ = distributed::normalize_stage_modules(*parts);
       check_stages_per_rank(key);
       return;
@@ -176,6 +197,7 @@ class PipelinePlanner final {
   const PipelineConfig& config_;
   const nn::ParallelPlan& plan_;
   bool is_frozen_;
+  bool splits_sequences_;
   int num_ranks_;
   int64_t local_batch_size_;
   int num_microbatches_ = 0;

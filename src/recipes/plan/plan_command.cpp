@@ -71,7 +71,16 @@ int run_plan_command(const PlanRequest& request) {
                          "its config.json",
                          recipe.model.looked_for));
   }
-  RecipePlan plan = make_plan(recipe, request, ranks);
+  const auto missing = diagnostics.render_all(Severity::kUnsupported);
+  const auto plan_or_say_why = [&] {
+    try {
+      return make_plan(recipe, request, ranks);
+    } catch (const UserError&) {
+      if (missing.empty()) throw;
+      throw UnsupportedError(join(missing, "\n"));  // the same, with its place
+    }
+  };
+  RecipePlan plan = plan_or_say_why();
   if (!request.device_memory.empty()) {
     // A teacher's own ranks are none of the plan's.
     const int64_t num_others = ranks - plan.sizes.world_size();
@@ -81,7 +90,6 @@ int run_plan_command(const PlanRequest& request) {
                         });
   }
   std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
-  const auto missing = diagnostics.render_all(Severity::kUnsupported);
   for (const std::string& text : missing) std::cerr << text << "\n";
   return missing.empty() ? 0 : static_cast<int>(ExitCode::kUnsupported);
 }
