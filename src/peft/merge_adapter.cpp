@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -363,9 +364,12 @@ class MergedSource final : public checkpoint::TensorSource {
 
 }  // namespace
 
-int64_t merge_adapter(const std::string& base, const std::string& adapter, const std::string& out) {
-  if (path_exists(out)) {
-    throw InputError(cat(out, " is there already: name a folder that is not"));
+int64_t merge_adapter(const std::string& base, const std::string& adapter,
+                      const std::string& out_path) {
+  // Folders on the way are made, after which "new/../there" would be there.
+  const std::string out = std::filesystem::path(out_path).lexically_normal().string();
+  if (path_exists(out_path) || path_exists(out)) {
+    throw InputError(cat(out_path, " is there already: name a folder that is not"));
   }
   const at::NoGradGuard no_grad;
   const auto folder = checkpoint::HfFolder::open(base);

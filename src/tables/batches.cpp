@@ -6,6 +6,7 @@
 #include <arrow/ipc/api.h>
 #include <arrow/util/thread_pool.h>
 #include <parquet/arrow/reader.h>
+#include <parquet/properties.h>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -27,7 +28,9 @@ std::shared_ptr<arrow::RecordBatchReader> open_parquet(
   properties.set_batch_size(kRowsABatch);
   properties.set_pre_buffer(false);
   parquet::arrow::FileReaderBuilder builder;
-  check(builder.Open(file), path);
+  parquet::ReaderProperties reading;
+  reading.set_page_checksum_verification(true);  // of pages that have a checksum
+  check(builder.Open(file, reading), path);
   builder.properties(properties);
   std::shared_ptr<parquet::arrow::FileReader> reader = take(builder.Build(), path);
   std::shared_ptr<arrow::RecordBatchReader> batches = take(reader->GetRecordBatchReader(), path);

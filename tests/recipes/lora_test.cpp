@@ -587,6 +587,11 @@ TEST(LoraTest, AMergedModelHasTheAdaptersLoss) {
       test::run_program({test::automodel_binary(), "merge-lora", base, adapter, merged});
   EXPECT_EQ(again.status, 3);
   EXPECT_EQ(again.err, cat(merged, " is there already: name a folder that is not\n"));
+  const std::string around = cat(merged, "_new/../merged");
+  const ProgramResult by_a_detour =
+      test::run_program({test::automodel_binary(), "merge-lora", base, adapter, around});
+  EXPECT_EQ(by_a_detour.err, cat(around, " is there already: name a folder that is not\n"));
+  EXPECT_FALSE(path_exists(cat(merged, "_new")));
 }
 
 TEST(LoraTest, AnAdapterOfAnotherBaseIsRefused) {

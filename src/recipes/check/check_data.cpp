@@ -34,7 +34,8 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   if (positions == nullptr || !positions->is_int()) return;
   for (const char* key : {"seq_length", "seq_len"}) {
     const Node* written = section.node.find(key);
-    const int64_t length = written == nullptr ? 0 : written->int_value().value_or(0);
+    if (written == nullptr) continue;
+    const int64_t length = written->int_value().value_or(0);
     if (length <= positions->as_int()) continue;
     diagnostics.warning(*written, cat(key, " ", length, " is longer than the ", positions->as_int(),
                                       " positions that the model was made "
