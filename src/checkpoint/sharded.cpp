@@ -394,6 +394,11 @@ void ShardedFolder::check_wanted(std::span<const Target> targets) const {
   std::string text = cat(path_, " does not fit this model:");
   if (!missing.empty()) text += cat("\n  missing ", count_and_first(missing));
   if (!misshapen.empty()) text += cat("\n  of another shape ", count_and_first(misshapen));
+  if (!misshapen.empty() && missing.empty() && file_name(path_) == "optim") {
+    text +=
+        "\n  states in 8 bits lie in blocks of a rank's part of a weight: they continue with the "
+        "tp_size that they were saved with";
+  }
   throw InputError(text);
 }
 

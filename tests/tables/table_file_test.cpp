@@ -191,6 +191,15 @@ TEST_F(TableFileTest, FilesThatAreCutAreNamed) {
   }
 }
 
+/// checked.parquet: 20 texts in one page, uncompressed, with its checksum.
+TEST_F(TableFileTest, AChangedPageIsFoundByItsChecksum) {
+  std::string bytes = read_file(data("checked.parquet"));
+  EXPECT_EQ(open(copies_.write("whole.parquet", bytes)).size(), 20);
+  bytes[bytes.find("number 7")] ^= 1;
+  const std::string path = copies_.write("changed.parquet", bytes);
+  EXPECT_THAT(error_of<InputError>([&] { open(path); }), testing::HasSubstr("CRC"));
+}
+
 TEST_F(TableFileTest, DamagedFilesAreErrorsOrOtherRowsButNothingElse) {
   for (const char* name :
        {"squad.parquet", "hellaswag.parquet", "types.parquet", "types.arrow", "types.feather"}) {
