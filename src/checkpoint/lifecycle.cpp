@@ -335,8 +335,9 @@ void Lifecycle::prune() {
   }
 }
 
-std::string Lifecycle::available() const {
-  const std::vector<std::string> names = complete_checkpoints();
+std::string Lifecycle::available(const std::string& unusable) const {
+  std::vector<std::string> names = complete_checkpoints();
+  std::erase(names, unusable);
   if (names.empty()) return cat("there are none in ", options_.root);
   return cat("in ", options_.root, " there are: ", join(names, ", "));
 }
@@ -447,7 +448,7 @@ std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& r
     path = resolve_explicit(*restore_from);
     if (const auto fault = find_fault(path)) {
       throw InputError(cat("checkpoint.restore_from: ", path, " cannot be continued from: ", *fault,
-                           "; ", available()));
+                           "; ", available(file_name(path))));
     }
   }
   check_is_newest(path, "checkpoint.restore_from:");

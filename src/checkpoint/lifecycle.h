@@ -108,7 +108,8 @@ class Lifecycle final {
   std::vector<std::string> candidates() const;
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
-  std::string available() const;
+  /// The complete checkpoints but one: "in DIR there are: ...".
+  std::string available(const std::string& unusable = "") const;
   /// `what`: of a text about the path.
   void check_is_newest(const std::string& path, const std::string& what) const;
 

@@ -133,6 +133,11 @@ DataFile::State state_of(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
+  if (!S_ISREG(info.st_mode)) {
+    throw InputError(cat("cannot read ", path,
+                         ": it is no regular file, which is read more than "
+                         "once; write what it gives to one first"));
+  }
   return {static_cast<uint64_t>(info.st_size),
           int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
@@ -140,7 +145,8 @@ DataFile::State state_of(int fd, const std::string& path) {
 }  // namespace
 
 DataFile::DataFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    // Without waiting for whoever writes to a pipe.
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (fd_ < 0) fail("read", path, errno);
   try {
     state_ = state_of(fd_, path_);

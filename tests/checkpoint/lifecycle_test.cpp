@@ -409,6 +409,14 @@ TEST_F(LifecycleTest, ExplicitIncompleteOneIsRefused) {
                 root_);
 }
 
+TEST_F(LifecycleTest, ADamagedOneIsNotAmongThoseOffered) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 3);
+  write_file_atomic(losses_path(save(lifecycle, 9)), "{}");
+  EXPECT_THAT(test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_9", signature()); }),
+              testing::EndsWith("there are: epoch_0_step_3"));
+}
+
 TEST_F(LifecycleTest, OtherModelsCheckpointIsRefusedWhenFoundAndWarnsWhenNamed) {
   Lifecycle lifecycle = make();
   const std::string directory = save(lifecycle, 3);

@@ -76,6 +76,14 @@ TEST(DataFileTest, ReadsPiecesAndNoMoreThanThereIs) {
             cat("cannot read ", folder.path(), ": Is a directory"));
 }
 
+TEST(DataFileTest, APipeIsRefusedWithoutWaitingForItsWriter) {
+  const test::TemporaryDirectory folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(test::error_of<InputError>([&] { const DataFile file(pipe); }),
+              testing::StartsWith(cat("cannot read ", pipe, ": it is no regular file")));
+}
+
 TEST(SimilarPathTest, NamesANeighbourOfASimilarName) {
   const test::TemporaryDirectory folder;
   folder.write("rows.jsonl", "");
