@@ -157,8 +157,9 @@ void Lifecycle::publish(const CheckpointName& name, const std::optional<double>&
   if (!options_.is_coordinator) return;
   const std::string directory = path(name);
   if (!is_incomplete(directory)) {
-    throw InputError(cat(directory, " is not what this save began with: its ", kIncompleteMarker,
-                         " is gone. Something moved, emptied or replaced the folder"));
+    throw InputError(cat(directory,
+                         " was moved, emptied or replaced while a save wrote to it: its ",
+                         kIncompleteMarker, " is gone"));
   }
   write_losses(directory, train_loss, validation_losses);
   write_manifest(directory, known);
@@ -206,25 +207,31 @@ void Lifecycle::update_lowest(const std::string& name, const NamedLosses& valida
   lowest_ = loss->second;
 }
 
-/// A save that is killed behind its checkpoint's marker has not come to the pointer.
 void Lifecycle::mend_lowest() {
   const auto loss_of = [&](const std::string& name) {
     try {
       return saved_loss(name, options_.best_metric_key).value_or(std::nan(""));
     } catch (const UserError&) {
-      return std::nan("");  // damaged, which whoever takes the checkpoint is told
+      return std::nan("");  // damaged
     }
   };
+  const std::vector<std::string> complete = complete_checkpoints();
   const std::optional<std::string> target = pointer_target(kLowest);
-  double lowest = target ? loss_of(*target) : std::numeric_limits<double>::infinity();
-  std::optional<std::string> best;
-  for (const std::string& name : complete_checkpoints()) {
-    const double loss = loss_of(name);
-    if (!(loss < lowest)) continue;
-    lowest = loss;
-    best = name;
+  const bool has_target = target && std::ranges::find(complete, *target) != complete.end();
+  // Not comparable with one whose loss is not known.
+  const double bound = has_target ? loss_of(*target) : std::numeric_limits<double>::infinity();
+  std::vector<std::pair<double, std::string>> lower;
+  for (const std::string& name : complete) {
+    if (loss_of(name) < bound) lower.emplace_back(loss_of(name), name);
   }
-  if (best) move_pointer(kLowest, *best);
+  std::ranges::stable_sort(lower, {}, [](const auto& one) { return one.first; });
+  for (const auto& [loss, name] : lower) {
+    if (find_fault(path_join(options_.root, name))) continue;
+    move_pointer(kLowest, name);
+    reporter_.info(cat("LOWEST_VAL is ", name, " now: its validation loss of ", loss,
+                       " is the lowest in ", options_.root));
+    return;
+  }
 }
 
 std::optional<double> Lifecycle::saved_loss(const std::string& checkpoint,
@@ -337,7 +344,10 @@ void Lifecycle::prune() {
 
 std::string Lifecycle::available(const std::string& unusable) const {
   std::vector<std::string> names = complete_checkpoints();
-  std::erase(names, unusable);
+  std::erase_if(names, [&](const std::string& name) {
+    std::error_code error;
+    return fs::equivalent(path_join(options_.root, name), unusable, error);
+  });
   if (names.empty()) return cat("there are none in ", options_.root);
   return cat("in ", options_.root, " there are: ", join(names, ", "));
 }
@@ -425,7 +435,7 @@ void Lifecycle::check_is_newest(const std::string& path, const std::string& what
 
 std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& restore_from,
                                              const ModelSignature& signature) {
-  if (is_directory(options_.root)) {
+  if (options_.tidies && is_directory(options_.root)) {
     remove_leftovers();
     mend_lowest();
   }
@@ -448,7 +458,7 @@ std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& r
     path = resolve_explicit(*restore_from);
     if (const auto fault = find_fault(path)) {
       throw InputError(cat("checkpoint.restore_from: ", path, " cannot be continued from: ", *fault,
-                           "; ", available(file_name(path))));
+                           "; ", available(path)));
     }
   }
   check_is_newest(path, "checkpoint.restore_from:");

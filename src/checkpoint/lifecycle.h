@@ -33,6 +33,8 @@ struct LifecycleOptions {
   std::string best_metric_key = "default";  ///< used with several validation sets
   std::optional<int64_t> max_recent_checkpoints;
   bool is_coordinator = true;  ///< rank 0: only it changes directories
+  /// Whether choose() may change the directory first: for runs that hold its lock and save to it.
+  bool tidies = false;
   /// Verifies a checkpoint's bytes as checkpoint::find_damage does, with all ranks; absent: this
   /// process verifies alone.
   std::function<std::optional<std::string>(const std::string& checkpoint)> find_damage;
@@ -74,8 +76,9 @@ class Lifecycle final {
   /// damaged and incomplete ones are skipped with a warning. Else a pointer (LOWEST_VAL), a name
   /// inside the root or a path; InputError if it is incomplete, damaged or missing. For a
   /// checkpoint of another model: InputError if the key is absent, else a warning. InputError for
-  /// upstream's pickled checkpoints, and for one beside which later ones lie. Removes what a killed
-  /// save has left, and puts LOWEST_VAL right where it ended before that. Coordinator only.
+  /// upstream's pickled checkpoints, and for one beside which later ones lie. With
+  /// LifecycleOptions::tidies it first removes what kills have left half made or half removed, and
+  /// points LOWEST_VAL at the good checkpoint of the lowest loss. Coordinator only.
   std::optional<std::string> choose(const std::optional<std::string>& restore_from,
                                     const ModelSignature& signature);
 
@@ -96,7 +99,8 @@ class Lifecycle final {
   void write_losses(const std::string& directory, const std::optional<double>& train_loss,
                     const NamedLosses& validation_losses);
   void update_lowest(const std::string& name, const NamedLosses& validation_losses);
-  /// Points LOWEST_VAL at the complete checkpoint whose loss is below its target's, if one is.
+  /// Points LOWEST_VAL at the good checkpoint whose loss is the lowest below its target's, if one
+  /// is: a save may have been killed after it removed the marker, before it moved the pointer.
   void mend_lowest();
   /// What a checkpoint's losses.json says of a validation set, or of the only one. Throws UserError
   /// where it cannot be read.
@@ -108,9 +112,9 @@ class Lifecycle final {
   std::vector<std::string> candidates() const;
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
-  /// The complete checkpoints but one: "in DIR there are: ...".
+  /// The complete checkpoints, but for a path that cannot be used: "in DIR there are: ...".
   std::string available(const std::string& unusable = "") const;
-  /// `what`: of a text about the path.
+  /// `what` the path is, with which the error begins: "checkpoint".
   void check_is_newest(const std::string& path, const std::string& what) const;
 
   LifecycleOptions options_;

@@ -37,6 +37,7 @@ class LifecycleTest : public testing::Test {
     LifecycleOptions options;
     options.root = root_;
     options.max_recent_checkpoints = max_recent;
+    options.tidies = true;
     return Lifecycle(options, warnings_);
   }
 
@@ -478,11 +479,31 @@ TEST_F(LifecycleTest, TheNextRunPutsLowestRight) {
     EXPECT_EQ(next.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_2"));
     EXPECT_EQ(next.pointer_target("LOWEST_VAL"), "epoch_0_step_2");
   }
+  const auto mended = [&](const char* left) {
+    point_at(left);
+    make().choose(std::nullopt, signature());
+    return make().pointer_target("LOWEST_VAL");
+  };
   save(unpruned, 3, {{"default", 2.5}});
-  point_at("epoch_0_step_2");
-  make().choose(std::nullopt, signature());
-  EXPECT_EQ(make().pointer_target("LOWEST_VAL"), "epoch_0_step_2");
-  EXPECT_THAT(warnings_.texts, IsEmpty());
+  EXPECT_EQ(mended("epoch_0_step_2"), "epoch_0_step_2");
+  EXPECT_EQ(mended("epoch_0_step_9"), "epoch_0_step_2");  // which is not there
+  save(unpruned, 4);
+  EXPECT_EQ(mended("epoch_0_step_4"), "epoch_0_step_4");  // of no known loss
+  damage(path_join(root_, "epoch_0_step_2/optim/index.json"));
+  EXPECT_EQ(mended("epoch_0_step_1"), "epoch_0_step_3");
+}
+
+/// As a benchmark does, and a run that saves nothing.
+TEST_F(LifecycleTest, WhoDoesNotHoldTheFolderChangesNothingInIt) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 1, {{"default", 3.0}});
+  remove_tree(path_join(root_, "LOWEST_VAL"));
+  create_directories(path_join(root_, "epoch_0_step_2.reserving-17"));
+  LifecycleOptions options;
+  options.root = root_;
+  Lifecycle(options, warnings_).choose("LATEST", signature());
+  EXPECT_THAT(list_directory(root_),
+              ElementsAre("LATEST", "epoch_0_step_1", "epoch_0_step_2.reserving-17"));
 }
 
 TEST_F(LifecycleTest, ASavesFolderThatIsEmptiedMeanwhileIsNamed) {
@@ -492,7 +513,7 @@ TEST_F(LifecycleTest, ASavesFolderThatIsEmptiedMeanwhileIsNamed) {
   EXPECT_THAT(test::error_of<InputError>([&] {
                 lifecycle.publish({0, 5}, 1.0, {}, {});
               }),
-              StartsWith(directory + " is not what this save began with"));
+              StartsWith(directory + " was moved, emptied or replaced"));
 }
 
 TEST_F(LifecycleTest, ARunRemovesWhatAKilledOneHasLeft) {

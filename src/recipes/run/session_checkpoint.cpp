@@ -162,6 +162,7 @@ std::string SessionCheckpoint::choose(const std::optional<std::string>& wanted) 
   if (group_.rank() != 0) return verify_candidates();
   checkpoint::LifecycleOptions options = lifecycle_options(recipe_.checkpoint, true);
   options.passed_over = passed_over_;
+  options.tidies = recipe_.checkpoint.enabled && lock_ != nullptr;
   options.find_damage = [this](const std::string& candidate) {
     broadcast_text(cat(kVerify, candidate));
     return verify(candidate);
