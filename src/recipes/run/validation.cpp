@@ -1,6 +1,7 @@
 #include "recipes/run/validation.h"
 
 #include <atomic>
+#include <cmath>
 
 #include "core/long_work.h"
 #include "core/text.h"
@@ -52,12 +53,10 @@ std::vector<std::pair<std::string, double>> Validation::validate(int64_t step,
       return next.has_value();
     };
     const auto evaluation = train_step_.evaluate(next_batch, step);
-    if (evaluation.num_label_tokens > 0) {
-      losses.emplace_back(set.name, evaluation.loss);
-    } else {
-      reporter.warning(cat("validation set '", set.name,
-                           "' has no token to predict: its loss says nothing, and no checkpoint "
-                           "is judged by it"));
+    const bool has_labels = evaluation.num_label_tokens > 0;
+    losses.emplace_back(set.name, has_labels ? evaluation.loss : std::nan(""));
+    if (!has_labels) {
+      reporter.warning(cat("validation set '", set.name, "' has no token to predict"));
     }
     listener(set.name, evaluation);
   }

@@ -28,7 +28,7 @@ class Validation final {
   const std::vector<ValidationSet>& sets() const { return sets_; }
 
   /// Returns the loss of each set by name, after step `step`. Every rank calls it. A set that takes
-  /// long is told of to `reporter`, and so is one without a label, which has no loss.
+  /// long is told of to `reporter`, and so is one without a label, whose loss is NaN.
   std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener,
                                                   Reporter& reporter);
 
