@@ -274,6 +274,11 @@ TEST(ReadConfig, OtherNamesOfKeysAreRead) {
   gpt2.erase("n_positions");
   gpt2["max_position_embeddings"] = int64_t{40};
   EXPECT_EQ(decoder_config(*models::build_causal_lm(gpt2, at::kFloat)).max_positions, 40);
+  gpt2["n_positions"] = int64_t{50};
+  EXPECT_NE(test::error_of<UserError>([&] {
+              models::build_causal_lm(gpt2, at::kFloat);
+            }).find("n_positions is 50 and max_position_embeddings, its other name, 40"),
+            std::string::npos);
 }
 
 TEST(ReadConfig, WhatAFamilyDoesNotComputeIsRefused) {
