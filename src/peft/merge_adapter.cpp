@@ -367,7 +367,7 @@ class MergedSource final : public checkpoint::TensorSource {
 int64_t merge_adapter(const std::string& base, const std::string& adapter,
                       const std::string& out_path) {
   // Folders on the way are made, after which "new/../there" would be there.
-  const std::string out = std::filesystem::path(out_path).lexically_normal().string();
+  const std::string out = std::filesystem::weakly_canonical(out_path).string();
   if (path_exists(out_path) || path_exists(out)) {
     throw InputError(cat(out_path, " is there already: name a folder that is not"));
   }

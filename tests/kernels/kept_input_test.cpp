@@ -142,6 +142,22 @@ TEST(KeptInput, OfExpertsIsMadeAgainToTheBit) {
   }
 }
 
+TEST(KeptInput, OfExpertsIsFreedAfterForward) {
+  const Tensors in = inputs();
+  Numbers numbers(7);
+  const at::Tensor up = numbers.normal({4, 24, 37}).requires_grad_();
+  const at::Tensor down = numbers.normal({4, 37, 12}).requires_grad_();
+  at::Tensor y = rms_norm(in[0].clone().requires_grad_(), in[2], {});
+  const at::Tensor ids = at::zeros({210, 1}, at::kLong);
+  const at::Tensor out =
+      expert_mlp(y.view({-1, 37}), ids, at::ones({210, 1}), {.up = up, .down = down}, {});
+  const c10::weak_intrusive_ptr<at::TensorImpl> watched(y.getIntrusivePtr());
+  y.reset();
+  EXPECT_TRUE(watched.expired());
+  out.sum().backward();
+  EXPECT_TRUE(up.grad().defined());
+}
+
 bool is_normed(const at::Tensor& x) {
   return x.grad_fn() != nullptr && has_normed(*x.grad_fn(), x.output_nr());
 }

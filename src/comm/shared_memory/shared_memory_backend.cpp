@@ -187,6 +187,7 @@ class Mover final {
       if (const SlotMark& mark = rings_.next_mark(rank); mark != it.mark) {
         disagreement_ = cat("rank ", place_.rank, " of the group came with ", describe(it.mark),
                             ", its rank ", rank, " with ", describe(mark));
+        rings_.bell().ring();  // other threads that wait
         return true;
       }
     }

@@ -25,7 +25,7 @@ struct SlotMark {
 
 SlotMark mark_of(const Collective& collective);
 
-/// "all_reduce (sum) of 8 float elements", "barrier".
+/// "all_reduce (sum) of 8 Float elements", "barrier".
 std::string describe(const SlotMark& mark);
 
 /// The shared memory of a group. Every rank has a ring of slots that it fills and all others read,

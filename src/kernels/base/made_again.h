@@ -44,8 +44,8 @@ struct NodesOf {
   }
 };
 
-/// The node that has made an input, as a node that reads the input keeps it. That leads to it
-/// anyway, by the gradient that it gives it, so this keeps nothing alive.
+/// The node that has made an input, held by the node of an operation that reads the input. The
+/// reader's node passes its gradient on to the maker, so it holds the maker alive anyway.
 struct Maker : torch::CustomClassHolder {
   explicit Maker(std::shared_ptr<torch::autograd::Node> node) : node(std::move(node)) {}
   std::shared_ptr<torch::autograd::Node> node;

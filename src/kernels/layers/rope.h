@@ -46,7 +46,7 @@ Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options);
 /// norms, for whose backward it keeps its input: then q's node makes all three again.
 bool can_split_again(const Qkv& heads);
 
-/// What split_norm_rotate() returned whose node this is, to the bit.
+/// The heads that a call of split_norm_rotate() returned, to the bit; `node` is that call's.
 Qkv split_again(torch::autograd::Node& node);
 
 /// The rotation alone: x [B, S, N, H]; the first R dims are rotated.

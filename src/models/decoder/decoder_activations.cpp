@@ -17,8 +17,9 @@
 // fused kernels keeps
 //   input D, heads Q + 2K, attention Q, sum D, gate and up 2I
 //   (elements) and 2 + N (with norms of heads N + M more) float32
-// while the norms' results and the product of gate and up are made again, which a device keeps, as
-// are heads behind norms, from the projection, which is kept in their place; and another block of
+// while the norms' results and the product of gate and up are made again, which a device keeps.
+// With norms of heads it keeps the projection in the place of the heads, which are made again too;
+// a device keeps both. Another block of
 // the same sizes in bfloat16, where the plain operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
@@ -169,13 +170,15 @@ class BlockSizes final {
     if (!attends_by_blocks()) return scores();
     return attends_plainly() ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
   }
-  /// Needed in backward: keys, values and queries in float32; the gradients of q, k, v and the
+  /// Needed in backward: on a CPU the float32 gradients of q, k and v and the heads that are made
+  /// again; on a device keys, values and queries in float32, the gradients of q, k, v and the
   /// result, and those of keys before and after summing heads that share them; scores and their
   /// gradients. FlashAttention adds up the gradient of q in float32.
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
     if (has_flash()) return tokens_ * (4 * q_ + (3 * q_ + k_ + v_) * e_);
-    if (are_heads_made_again()) return tokens_ * (q_ + k_ + v_) * (e_ + 4);
+    if (is_fused_ && !attends_plainly())
+      return tokens_ * ((q_ + k_ + v_) * 4 + (q_ + k_ + v_ - kept_heads()) * e_);
     return attends_plainly() ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 

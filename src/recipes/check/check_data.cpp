@@ -29,17 +29,18 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   const Json& config = recipe.model.hf_config;
   if (!config.is_object()) return;
   const Json* text = config.find("text_config");
-  const Json* positions =
-      (text != nullptr && text->is_object() ? *text : config).find("max_position_embeddings");
+  const Json& of_text = text != nullptr && text->is_object() ? *text : config;
+  const Json* positions = of_text.find("n_positions");  // GPT-2's
+  if (positions == nullptr) positions = of_text.find("max_position_embeddings");
   if (positions == nullptr || !positions->is_int()) return;
   for (const char* key : {"seq_length", "seq_len"}) {
     const Node* written = section.node.find(key);
-    if (written == nullptr) continue;
-    const int64_t length = written->int_value().value_or(0);
-    if (length <= positions->as_int()) continue;
-    diagnostics.warning(*written, cat(key, " ", length, " is longer than the ", positions->as_int(),
-                                      " positions that the model was made "
-                                      "for (max_position_embeddings of its config.json)"));
+    const std::optional<int64_t> length = written ? written->int_value() : std::nullopt;
+    if (!length || *length <= positions->as_int()) continue;
+    diagnostics.warning(*written,
+                        cat(key, " ", *length, " is longer than the ", positions->as_int(),
+                            " positions that the model was made "
+                            "for, by its config.json"));
   }
 }
 

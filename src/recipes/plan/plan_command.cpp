@@ -75,9 +75,10 @@ int run_plan_command(const PlanRequest& request) {
   const auto plan_or_say_why = [&] {
     try {
       return make_plan(recipe, request, ranks);
-    } catch (const UserError&) {
-      if (missing.empty()) throw;
-      throw UnsupportedError(join(missing, "\n"));  // the same, with its place
+    } catch (const UserError& error) {
+      const std::string placed = join(missing, "\n");
+      if (placed.find(error.what()) == std::string::npos) throw;
+      throw UnsupportedError(placed);  // the same text, with its place in the recipe
     }
   };
   RecipePlan plan = plan_or_say_why();
