@@ -111,10 +111,13 @@ TEST(KeptInput, IsFreedAfterForward) {
   }
 }
 
-TEST(KeptInput, IsWhatLooksAtAllOfIt) {
+TEST(KeptInput, IsMadeAgainBehindAReshapeAlone) {
   const Tensors in = inputs();
   const at::Tensor y = rms_norm(in[0].clone().requires_grad_(), in[2], {});
   EXPECT_TRUE(is_made_again(y.view({210, 37})));
+  EXPECT_TRUE(is_made_again(y.reshape({210, 37})));
+  EXPECT_FALSE(is_made_again(y.view_as(y)));  // the end of a unit of sharded parameters
+  EXPECT_FALSE(is_made_again(y.view_as(y).view({210, 37})));
   EXPECT_FALSE(is_made_again(y.narrow(1, 0, 35)));
   EXPECT_FALSE(is_made_again(y.transpose(0, 1)));
   EXPECT_FALSE(is_made_again(y.detach()));

@@ -57,7 +57,7 @@ nn::TensorList before_differentiated(nn::TensorList tensors, const std::function
   for (at::Tensor& tensor : tensors) {
     if (!tensor.requires_grad()) continue;
     // Whoever makes a norm's result again reads the norm's weight, before the hook on that result
-    // has run. Of a view nothing is made again.
+    // has run. Of a view in the same sizes nothing is made again.
     if (kernels::is_made_again(tensor)) tensor = tensor.view_as(tensor);
     tensor.register_hook([action](const at::Tensor&) { action(); });
   }

@@ -1,6 +1,7 @@
 #include "kernels/products/kept_input.h"
 
 #include <memory>
+#include <string>
 
 #include "kernels/base/fused.h"
 #include "kernels/base/made_again.h"
@@ -17,29 +18,43 @@ using torch::autograd::Node;
 
 constexpr const char* kSizes = "sizes_of_input";
 
-/// The tensor that x is all of, in other sizes, and gives its gradient to; else x.
-at::Tensor unshaped(const at::Tensor& x) {
-  if (!x.is_view() || x.grad_fn() == nullptr) return x;
+/// A node and the number of one of its outputs.
+struct Output {
+  std::shared_ptr<Node> node;
+  uint32_t number = 0;
+};
+
+/// What x is the output of, seen through a reshape. A view of the same sizes is not seen through:
+/// units of sharded parameters end with one, and those of a maker behind it may be gone by then.
+Output origin_of(const at::Tensor& x) {
+  const std::shared_ptr<Node>& node = x.grad_fn();
+  const Output own{node, static_cast<uint32_t>(x.output_nr())};
+  if (node == nullptr || !x.is_view()) return own;
   const at::Tensor base(x._base());
-  const bool is_whole = base.numel() == x.numel() && base.is_contiguous() && x.is_contiguous() &&
-                        base.scalar_type() == x.scalar_type();
-  return is_whole ? base : x;
+  const std::string name = node->name();
+  const bool is_reshape = (name == "ViewBackward0" || name == "ReshapeAliasBackward0") &&
+                          base.is_contiguous() && x.is_contiguous() && base.numel() == x.numel() &&
+                          base.sizes() != x.sizes();
+  if (!is_reshape) return own;
+  const torch::autograd::Edge& edge = node->next_edge(0);
+  return {edge.function, edge.input_nr};
+}
+
+bool can_make_again(const Output& output) {
+  return output.node != nullptr &&
+         (has_normed(*output.node, output.number) || has_activated(*output.node, output.number));
 }
 
 }  // namespace
 
 bool is_made_again(const at::Tensor& x) {
   const bool has_loops = is_fusable({x}) && device::kernels_for({x}) == nullptr;
-  if (!has_loops) return false;
-  const at::Tensor made = unshaped(x);
-  const std::shared_ptr<Node>& node = made.grad_fn();
-  const uint32_t output = made.output_nr();
-  return node != nullptr && (has_normed(*node, output) || has_activated(*node, output));
+  return has_loops && can_make_again(origin_of(x));
 }
 
 at::Tensor input_to_save(AutogradContext& context, const at::Tensor& x) {
   if (!is_made_again(x)) return x;
-  note_maker(context, unshaped(x).grad_fn());
+  note_maker(context, origin_of(x).node);
   context.saved_data[kSizes] = x.sizes();
   return {};
 }

@@ -9,9 +9,9 @@ namespace automodel::kernels {
 // of a norm or an activation, whose node keeps what it was made of anyway: the result is not kept,
 // and the node makes it again.
 
-/// Whether a norm or activation by the CPU's loops has returned x, or all of it in other sizes, so
-/// that its node can make it again; never by a device's kernels, whose memory is worth less than
-/// their time.
+/// Whether a norm or activation by the CPU's loops has returned x, or a tensor of which x is a
+/// reshape, so that its node can make it again; never by a device's kernels, whose memory is worth
+/// less than their time.
 bool is_made_again(const at::Tensor& x);
 
 /// For forward: what the node of a product saves of its input x. That is x; or where a fused norm
