@@ -18,10 +18,12 @@ int main(int argc, char** argv) {
   int status = automodel::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
   std::cout.flush();
   const bool is_cut = !std::cout.good() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (is_cut) std::cerr << "cannot write all of the output to standard output\n";
-  // A run's results are its checkpoints and records, other commands' what they print.
-  const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
-  if (is_cut && !is_run && status == 0) status = static_cast<int>(automodel::ExitCode::kInput);
+  if (is_cut && status == 0) {  // else the command has said so
+    std::cerr << "cannot write all of the output to standard output\n";
+    // A run's results are its checkpoints and records, other commands' what they print.
+    const bool is_run = argc > 1 && std::string_view(argv[1]) == "run";
+    if (!is_run) status = static_cast<int>(automodel::ExitCode::kInput);
+  }
   std::cerr.flush();
   std::fflush(nullptr);
 #if defined(__SANITIZE_ADDRESS__)

@@ -133,10 +133,10 @@ DataFile::State state_of(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
-  if (!S_ISREG(info.st_mode)) {
+  if (S_ISFIFO(info.st_mode)) {
     throw InputError(cat("cannot read ", path,
-                         ": it is no regular file. Data are read more than "
-                         "once: write them to a file first"));
+                         ": it is a pipe. Data are read more than once: write them to a file "
+                         "first"));
   }
   return {static_cast<uint64_t>(info.st_size),
           int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};

@@ -81,7 +81,7 @@ TEST(DataFileTest, APipeIsRefusedWithoutWaitingForItsWriter) {
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(test::error_of<InputError>([&] { const DataFile file(pipe); }),
-              testing::StartsWith(cat("cannot read ", pipe, ": it is no regular file")));
+              testing::StartsWith(cat("cannot read ", pipe, ": it is a pipe")));
 }
 
 TEST(SimilarPathTest, NamesANeighbourOfASimilarName) {
