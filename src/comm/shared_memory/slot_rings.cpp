@@ -2,8 +2,10 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <string_view>
 #include <utility>
 
+#include "core/error.h"
 #include "core/text.h"
 
 namespace automodel::comm {
