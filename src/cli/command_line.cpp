@@ -448,10 +448,8 @@ class VersionCommand final {
   }
 };
 
-int dispatch(std::vector<std::string> arguments) {
-  std::vector<std::string> typed = {"automodel"};
-  typed.insert(typed.end(), arguments.begin(), arguments.end());
-  insert_default_command(arguments);
+/// `typed`: what the caller wrote, the program's name first.
+int dispatch(std::vector<std::string> arguments, const std::vector<std::string>& typed) {
   turn_help_into_option(arguments);
   CLI::App app(kDescription, "automodel");
   app.footer(kFooter);
@@ -487,11 +485,25 @@ int dispatch(std::vector<std::string> arguments) {
   return status;
 }
 
+/// The status of a command that is done. Where some of its output could not be written, that is
+/// said and is an error; a run's results are its checkpoints and records, not its output.
+int status_after_output(int status, bool is_run) {
+  std::cout.flush();
+  const bool is_cut = !std::cout.good() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!is_cut || status != 0) return status;
+  std::cerr << "cannot write all of the output to standard output\n";
+  return static_cast<int>(is_run ? ExitCode::kDone : ExitCode::kInput);
+}
+
 }  // namespace
 
 int run_command_line(std::vector<std::string> arguments) {
+  std::vector<std::string> typed = {"automodel"};
+  typed.insert(typed.end(), arguments.begin(), arguments.end());
+  insert_default_command(arguments);
+  const bool is_run = !arguments.empty() && arguments[0] == RunCommand::kName;
   try {
-    return dispatch(std::move(arguments));
+    return status_after_output(dispatch(std::move(arguments), typed), is_run);
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
     return static_cast<int>(error.code());

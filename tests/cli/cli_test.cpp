@@ -555,13 +555,15 @@ TEST(CliTest, OutputThatCannotBeWrittenIsAnError) {
     EXPECT_EQ(run.status, 3) << command;
     EXPECT_EQ(run.err, "cannot write all of the output to standard output\n");
   }
-  const TemporaryDirectory folder;
-  const ProgramResult trained = test::run_program(
-      {"/bin/sh", "-c",
-       cat(test::automodel_binary(), " run ", kSmoke, " --step_scheduler.max_steps=1",
-           " --checkpoint.checkpoint_dir=", folder.file("run"), " > /dev/full")});
-  EXPECT_EQ(trained.status, 0) << trained.err;
-  EXPECT_TRUE(path_exists(folder.file("run/LATEST")));
+  for (const char* command : {" run ", " "}) {
+    const TemporaryDirectory folder;
+    const ProgramResult trained = test::run_program(
+        {"/bin/sh", "-c",
+         cat(test::automodel_binary(), command, kSmoke, " --step_scheduler.max_steps=1",
+             " --checkpoint.checkpoint_dir=", folder.file("run"), " > /dev/full")});
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_TRUE(path_exists(folder.file("run/LATEST")));
+  }
 }
 
 /// Commands that run beside each other: 20 at once, and others that were stopped in the middle of
