@@ -277,7 +277,7 @@ TEST(ReadConfig, OtherNamesOfKeysAreRead) {
   gpt2["n_positions"] = int64_t{50};
   EXPECT_NE(test::error_of<UserError>([&] {
               models::build_causal_lm(gpt2, at::kFloat);
-            }).find("n_positions is 50 and max_position_embeddings, its other name, 40"),
+            }).find("n_positions 50 and max_position_embeddings 40 are two names of one value"),
             std::string::npos);
 }
 

@@ -123,16 +123,6 @@ std::string_view either(ConfigReader& reader, std::string_view key, std::string_
   return other;
 }
 
-int64_t read_named_twice(ConfigReader& reader, std::string_view key, std::string_view other,
-                         int64_t absent) {
-  const int64_t by_other = reader.size(other, absent);
-  const int64_t size = reader.size(key, by_other);
-  if (reader.has(other) && by_other != size) {
-    reader.problem(cat(key, " is ", size, " and ", other, ", its other name, ", by_other));
-  }
-  return size;
-}
-
 void check_causal(ConfigReader& reader) {
   if (reader.flag("is_causal", true)) return;
   reader.problem("is_causal is false; attention to later tokens is not built for this family");

@@ -74,10 +74,6 @@ struct CommonDefaults {
 /// Llama-like config.json, with all layers alike and no rotary embedding yet.
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
-/// A size that two keys name, as transformers' attribute_map has it; refused where they differ.
-int64_t read_named_twice(ConfigReader& reader, std::string_view key, std::string_view other,
-                         int64_t absent);
-
 /// Refuses attention in both directions (is_causal), which read_common() does by itself.
 void check_causal(ConfigReader& reader);
 

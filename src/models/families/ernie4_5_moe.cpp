@@ -26,14 +26,13 @@ DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
         "use_bias true with tie_word_embeddings true is not in this version: the head has a bias");
     config.is_head_tied = false;
   }
-  const int64_t num_chosen = read_named_twice(reader, "moe_k", "num_experts_per_tok", 6);
   moe::MoEConfig moe = read_experts(reader, config,
                                     {.num_experts = "moe_num_experts",
                                      .num_experts_alias = "num_experts",
                                      .default_num_experts = 64,
                                      .default_inner_dim = 1536,
-                                     .num_chosen = "moe_k",
-                                     .default_num_chosen = num_chosen});
+                                     .num_chosen = either(reader, "moe_k", "num_experts_per_tok"),
+                                     .default_num_chosen = 6});
   moe.n_shared_experts = reader.count("moe_num_shared_experts", 2);
   moe.shared_expert_bias = config.has_mlp_bias;
   moe.score_func = moe::ScoreFunction::kSoftmaxWithBias;

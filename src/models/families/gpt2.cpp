@@ -20,7 +20,8 @@ DecoderConfig read_gpt2(ConfigReader& reader) {
     reader.problem(
         cat("n_head ", config.num_heads, " does not divide n_embd ", config.hidden_size));
   }
-  config.max_positions = read_named_twice(reader, "n_positions", "max_position_embeddings", 1024);
+  config.max_positions =
+      reader.size(either(reader, "n_positions", "max_position_embeddings"), 1024);
   check_causal(reader);
   config.norm = NormKind::kLayer;
   config.norm_eps = reader.not_negative("layer_norm_epsilon", 1e-5);
