@@ -222,7 +222,7 @@ void Lifecycle::mend_lowest() {
   const double bound = has_target ? loss_of(*target) : std::numeric_limits<double>::infinity();
   std::vector<std::pair<double, std::string>> lower;
   for (const std::string& name : complete) {
-    if (loss_of(name) < bound) lower.emplace_back(loss_of(name), name);
+    if (const double loss = loss_of(name); loss < bound) lower.emplace_back(loss, name);
   }
   std::ranges::stable_sort(lower, {}, [](const auto& one) { return one.first; });
   for (const auto& [loss, name] : lower) {
@@ -425,7 +425,8 @@ void Lifecycle::check_is_newest(const std::string& path, const std::string& what
   if (!own || !fs::equivalent(path, this->path(*own), error)) return;
   for (const std::string& candidate : candidates()) {
     const auto name = CheckpointName::parse(candidate);
-    if (!name || name->step <= own->step || find_fault(this->path(*name))) continue;
+    if (!name || name->step <= own->step || options_.passed_over.contains(candidate)) continue;
+    if (find_fault(this->path(*name))) continue;
     throw InputError(cat(what, " ", path, " is older than ", candidate,
                          " beside it, which is never overwritten; choose another "
                          "checkpoint.checkpoint_dir and give restore_from the path, or move the "

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
-
 #include "kernels/layers/norm.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace automodel::kernels {
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "kernels/base/fused.h"
 #include "kernels/base/made_again.h"
@@ -40,21 +41,26 @@ Output origin_of(const at::Tensor& x) {
   return {edge.function, edge.input_nr};
 }
 
-bool can_make_again(const Output& output) {
-  return output.node != nullptr &&
-         (has_normed(*output.node, output.number) || has_activated(*output.node, output.number));
+/// The node that makes x again; null: none.
+std::shared_ptr<Node> maker_of(const at::Tensor& x) {
+  const bool has_loops = is_fusable({x}) && device::kernels_for({x}) == nullptr;
+  if (!has_loops) return nullptr;
+  Output origin = origin_of(x);
+  const bool can_make = origin.node != nullptr && (has_normed(*origin.node, origin.number) ||
+                                                   has_activated(*origin.node, origin.number));
+  return can_make ? std::move(origin.node) : nullptr;
 }
 
 }  // namespace
 
 bool is_made_again(const at::Tensor& x) {
-  const bool has_loops = is_fusable({x}) && device::kernels_for({x}) == nullptr;
-  return has_loops && can_make_again(origin_of(x));
+  return maker_of(x) != nullptr;
 }
 
 at::Tensor input_to_save(AutogradContext& context, const at::Tensor& x) {
-  if (!is_made_again(x)) return x;
-  note_maker(context, origin_of(x).node);
+  std::shared_ptr<Node> maker = maker_of(x);
+  if (maker == nullptr) return x;
+  note_maker(context, std::move(maker));
   context.saved_data[kSizes] = x.sizes();
   return {};
 }

@@ -19,8 +19,8 @@
 //   (elements) and 2 + N (with norms of heads N + M more) float32
 // while the norms' results and the product of gate and up are made again, which a device keeps.
 // With norms of heads it keeps the projection in the place of the heads, which are made again too;
-// a device keeps both. Another block of
-// the same sizes in bfloat16, where the plain operations run,
+// a device keeps both. Another block of the same sizes keeps in bfloat16, where the plain
+// operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
 
@@ -177,8 +177,10 @@ class BlockSizes final {
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
     if (has_flash()) return tokens_ * (4 * q_ + (3 * q_ + k_ + v_) * e_);
-    if (is_fused_ && !attends_plainly())
-      return tokens_ * ((q_ + k_ + v_) * 4 + (q_ + k_ + v_ - kept_heads()) * e_);
+    if (is_fused_ && !attends_plainly()) {
+      const int64_t heads = q_ + k_ + v_;
+      return tokens_ * (heads * 4 + (heads - kept_heads()) * e_);
+    }
     return attends_plainly() ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 

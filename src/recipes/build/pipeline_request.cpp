@@ -8,6 +8,7 @@
 #include "distributed/pipeline/simulation.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/build/tp_request.h"
 #include "recipes/read/recipe_paths.h"
 
 namespace automodel::recipes {
@@ -24,12 +25,6 @@ using distributed::StageModules;
 
 constexpr const char* kPipeline = "distributed.pipeline";
 
-bool has_split_sequences(const distributed::DistributedSetup& setup) {
-  const distributed::FSDP2Config& fsdp2 = setup.fsdp2;
-  return setup.strategy == distributed::Strategy::kFsdp2 && setup.sizes.tp_size.value_or(1) > 1 &&
-         (fsdp2.sequence_parallel || fsdp2.enable_async_tensor_parallel);
-}
-
 /// Makes a schedule from the recipe's options, one check after the other.
 class PipelinePlanner final {
  public:
@@ -37,7 +32,8 @@ class PipelinePlanner final {
       : config_(*recipe.distributed.pipeline),
         plan_(plan),
         is_frozen_(recipe.is_frozen || recipe.peft.has_value()),
-        splits_sequences_(has_split_sequences(recipe.distributed)),
+        splits_sequences_(recipe.distributed.sizes.tp_size.value_or(1) > 1 &&
+                          tp_request(recipe).sequence_parallel),
         num_ranks_(static_cast<int>(recipe.distributed.sizes.pp_size.value_or(1))),
         local_batch_size_(recipe.step_scheduler.local_batch_size) {}
 

@@ -39,8 +39,7 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
     if (!length || *length <= positions->as_int()) continue;
     diagnostics.warning(*written,
                         cat(key, " ", *length, " is longer than the ", positions->as_int(),
-                            " positions that the model was made "
-                            "for, by its config.json"));
+                            " positions that the model was made for, by its config.json"));
   }
 }
 
