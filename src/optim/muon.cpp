@@ -105,8 +105,8 @@ class Muon final : public Optimizer {
       matrices_.push_back(i);
       segments.push_back(parts_[i].segment);
     }
-    rule_.iterations.is_narrow =
-        !matrices_.empty() && is_narrow(parameters_[parts_[matrices_[0]].run.shard].buffer);
+    // A rank computes matrices of which it may hold no part: its choice is that of all ranks.
+    rule_.iterations.is_narrow = !parameters_.empty() && is_narrow(parameters_.front().buffer);
     run_ = context.stepper(segments);
   }
 

@@ -214,6 +214,23 @@ TEST(MuonTest, NarrowWeightsAreNearTheGolden) {
   EXPECT_LT(apart.max().item<double>(), 4e-2);
 }
 
+/// Matrices are dealt out to ranks, whatever part of them these hold.
+TEST(MuonTest, ARankWithoutMatricesComputesThemAsItsPeers) {
+  const auto computed_by = [](const std::vector<std::string>& names) {
+    at::Tensor result;
+    const auto deals_out_one = [&](const std::vector<FlatSegment>&) -> tensor::MatrixStepper {
+      return [&](const tensor::MatrixStep& step) {
+        result = step.compute(golden().read("square").to(at::kFloat));
+      };
+    };
+    Unit unit(names, at::kBFloat16);
+    make_muon(dion_config(), {unit.values}, {unit.gradients}, {kRoles, deals_out_one})
+        ->step({.lr = kLr});
+    return result;
+  };
+  EXPECT_TRUE(computed_by({"bias"}).equal(computed_by({"bias", "tall"})));
+}
+
 TEST(MuonTest, TorchsTakesNoVectors) {
   const Unit unit(kAll);
   const std::string text = test::error_of<UserError>(
