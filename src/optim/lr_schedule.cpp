@@ -34,10 +34,28 @@ int64_t default_warmup(int64_t total_steps) {
 }  // namespace
 
 LrSchedule LrSchedule::constant(double lr, double weight_decay) {
-  LrSchedule schedule;
-  schedule.init_lr_ = schedule.max_lr_ = schedule.min_lr_ = lr;
-  schedule.start_wd_ = schedule.end_wd_ = weight_decay;
-  return schedule;
+  Parameters parameters;
+  parameters.init_lr = parameters.max_lr = parameters.min_lr = lr;
+  parameters.start_wd = parameters.end_wd = weight_decay;
+  return LrSchedule(std::move(parameters));
+}
+
+LrSchedule::Parameters LrSchedule::parameters_of(const LrSchedulerConfig& config, double base_lr,
+                                                 double base_wd, int64_t total_steps) {
+  Parameters parameters;
+  parameters.style = config.lr_decay_style;
+  parameters.wsd_style = config.lr_wsd_decay_style.value_or("");
+  parameters.wd_style = config.wd_incr_style;
+  parameters.warmup_steps = config.lr_warmup_steps.value_or(default_warmup(total_steps));
+  parameters.decay_steps = config.lr_decay_steps.value_or(total_steps);
+  parameters.wsd_steps = config.wsd_decay_steps.value_or(0);
+  parameters.wd_steps = config.wd_incr_steps.value_or(total_steps);
+  parameters.init_lr = config.init_lr.value_or(0.1 * base_lr);
+  parameters.max_lr = config.max_lr.value_or(base_lr);
+  parameters.min_lr = config.min_lr.value_or(0.01 * base_lr);
+  parameters.start_wd = config.start_wd.value_or(base_wd);
+  parameters.end_wd = config.end_wd.value_or(base_wd);
+  return parameters;
 }
 
 std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& config, double base_lr,
@@ -58,34 +76,28 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
   if (config.lr_decay_style == "WSD" && !(config.wsd_decay_steps && config.lr_wsd_decay_style)) {
     find("lr_decay_style", "WSD needs both wsd_decay_steps and lr_wsd_decay_style");
   }
-  const double max_lr = config.max_lr.value_or(base_lr);
-  const double min_lr = config.min_lr.value_or(0.01 * base_lr);
-  const double init_lr = config.init_lr.value_or(0.1 * base_lr);
-  if (min_lr > max_lr) {
-    find("min_lr", cat("min_lr ", min_lr, " is larger than max_lr ", max_lr));
+  const Parameters made = parameters_of(config, base_lr, base_wd, total_steps);
+  if (made.min_lr > made.max_lr) {
+    find("min_lr", cat("min_lr ", made.min_lr, " is larger than max_lr ", made.max_lr));
   }
-  if (init_lr > max_lr) {
-    find("init_lr", cat("init_lr ", init_lr, " is larger than max_lr ", max_lr));
+  if (made.init_lr > made.max_lr) {
+    find("init_lr", cat("init_lr ", made.init_lr, " is larger than max_lr ", made.max_lr));
   }
-  const int64_t decay = config.lr_decay_steps.value_or(total_steps);
-  const int64_t warmup = config.lr_warmup_steps.value_or(default_warmup(total_steps));
-  if (warmup >= decay) {
+  if (made.warmup_steps >= made.decay_steps) {
     find(config.lr_warmup_steps ? "lr_warmup_steps" : "lr_decay_steps",
-         cat("lr_warmup_steps ", warmup, " must be less than lr_decay_steps ", decay,
-             config.lr_decay_steps ? "" : ", by default the steps of the run",
-             "; a shorter warm-up helps: lr_scheduler.lr_warmup_steps: ", decay / 10));
+         cat("lr_warmup_steps ", made.warmup_steps, " must be less than lr_decay_steps ",
+             made.decay_steps, config.lr_decay_steps ? "" : ", by default the steps of the run",
+             "; a shorter warm-up helps: lr_scheduler.lr_warmup_steps: ", made.decay_steps / 10));
   }
-  const double start_wd = config.start_wd.value_or(base_wd);
-  const double end_wd = config.end_wd.value_or(base_wd);
   const char* const wd_key = config.end_wd ? "end_wd" : "start_wd";
   const std::string range =
-      cat("start_wd is ", start_wd, " and end_wd ", end_wd,
+      cat("start_wd is ", made.start_wd, " and end_wd ", made.end_wd,
           config.start_wd && config.end_wd
               ? ""
               : "; the one that is not given is the optimizer's weight_decay");
-  if (start_wd < 0 || end_wd < start_wd) {
+  if (made.start_wd < 0 || made.end_wd < made.start_wd) {
     find(wd_key, cat("weight decay must satisfy 0 <= start_wd <= end_wd: ", range));
-  } else if (config.wd_incr_style == "constant" && start_wd != end_wd) {
+  } else if (config.wd_incr_style == "constant" && made.start_wd != made.end_wd) {
     find(wd_key, cat("wd_incr_style: constant keeps one weight decay, but ", range,
                      "; linear or cosine goes from the first to the second"));
   }
@@ -124,92 +136,83 @@ LrSchedule::LrSchedule(const LrSchedulerConfig& config, double base_lr, double b
     texts.push_back(cat("lr_scheduler.", finding.key, ": ", finding.text));
   }
   if (!texts.empty()) throw UserError(join(texts, "\n"));
-  style_ = config.lr_decay_style;
-  wsd_style_ = config.lr_wsd_decay_style.value_or("");
-  wd_style_ = config.wd_incr_style;
-  warmup_steps_ = config.lr_warmup_steps.value_or(default_warmup(total_steps));
-  decay_steps_ = config.lr_decay_steps.value_or(total_steps);
-  wsd_steps_ = config.wsd_decay_steps.value_or(0);
-  wd_steps_ = config.wd_incr_steps.value_or(total_steps);
-  init_lr_ = config.init_lr.value_or(0.1 * base_lr);
-  max_lr_ = config.max_lr.value_or(base_lr);
-  min_lr_ = config.min_lr.value_or(0.01 * base_lr);
-  start_wd_ = config.start_wd.value_or(base_wd);
-  end_wd_ = config.end_wd.value_or(base_wd);
+  parameters_ = parameters_of(config, base_lr, base_wd, total_steps);
 }
 
 double LrSchedule::lr(int64_t steps) const {
-  if (warmup_steps_ > 0 && steps <= warmup_steps_) {
-    return init_lr_ +
-           (max_lr_ - init_lr_) * static_cast<double>(steps) / static_cast<double>(warmup_steps_);
+  if (parameters_.warmup_steps > 0 && steps <= parameters_.warmup_steps) {
+    return parameters_.init_lr + (parameters_.max_lr - parameters_.init_lr) *
+                                     static_cast<double>(steps) /
+                                     static_cast<double>(parameters_.warmup_steps);
   }
-  if (style_ == "constant") return max_lr_;
-  if (steps > decay_steps_) return min_lr_;
-  if (style_ == "inverse-square-root") {
-    const double warmup = static_cast<double>(std::max<int64_t>(warmup_steps_, 1));
+  if (parameters_.style == "constant") return parameters_.max_lr;
+  if (steps > parameters_.decay_steps) return parameters_.min_lr;
+  if (parameters_.style == "inverse-square-root") {
+    const double warmup = static_cast<double>(std::max<int64_t>(parameters_.warmup_steps, 1));
     const double done = static_cast<double>(std::max<int64_t>(steps, 1));
-    return std::max(min_lr_, max_lr_ * std::sqrt(warmup) / std::sqrt(done));
+    return std::max(parameters_.min_lr, parameters_.max_lr * std::sqrt(warmup) / std::sqrt(done));
   }
-  return min_lr_ + decay_coefficient(steps) * (max_lr_ - min_lr_);
+  return parameters_.min_lr + decay_coefficient(steps) * (parameters_.max_lr - parameters_.min_lr);
 }
 
 double LrSchedule::decay_coefficient(int64_t steps) const {
-  if (style_ == "WSD") return wsd_coefficient(steps);
-  const double ratio = static_cast<double>(steps - warmup_steps_) /
-                       static_cast<double>(decay_steps_ - warmup_steps_);
-  return style_ == "linear" ? 1.0 - ratio : half_cosine(ratio);
+  if (parameters_.style == "WSD") return wsd_coefficient(steps);
+  const double ratio = static_cast<double>(steps - parameters_.warmup_steps) /
+                       static_cast<double>(parameters_.decay_steps - parameters_.warmup_steps);
+  return parameters_.style == "linear" ? 1.0 - ratio : half_cosine(ratio);
 }
 
 double LrSchedule::wsd_coefficient(int64_t steps) const {
-  const int64_t begin = decay_steps_ - wsd_steps_;
+  const int64_t begin = parameters_.decay_steps - parameters_.wsd_steps;
   if (steps <= begin) return 1.0;
-  const double ratio = static_cast<double>(steps - begin) / static_cast<double>(wsd_steps_);
-  if (wsd_style_ == "linear") return 1.0 - ratio;
-  if (wsd_style_ == "cosine") return half_cosine(ratio);
-  if (wsd_style_ == "exponential") return 2.0 * std::pow(0.5, ratio) - 1.0;
+  const double ratio =
+      static_cast<double>(steps - begin) / static_cast<double>(parameters_.wsd_steps);
+  if (parameters_.wsd_style == "linear") return 1.0 - ratio;
+  if (parameters_.wsd_style == "cosine") return half_cosine(ratio);
+  if (parameters_.wsd_style == "exponential") return 2.0 * std::pow(0.5, ratio) - 1.0;
   return 1.0 - std::sqrt(ratio);
 }
 
 double LrSchedule::weight_decay(int64_t steps) const {
-  if (steps > wd_steps_) return end_wd_;
-  if (wd_style_ == "constant") return end_wd_;
-  const double ratio = static_cast<double>(steps) / static_cast<double>(wd_steps_);
-  const double coefficient = wd_style_ == "linear" ? ratio : half_cosine(1.0 - ratio);
-  return start_wd_ + coefficient * (end_wd_ - start_wd_);
+  if (steps > parameters_.wd_steps) return parameters_.end_wd;
+  if (parameters_.wd_style == "constant") return parameters_.end_wd;
+  const double ratio = static_cast<double>(steps) / static_cast<double>(parameters_.wd_steps);
+  const double coefficient = parameters_.wd_style == "linear" ? ratio : half_cosine(1.0 - ratio);
+  return parameters_.start_wd + coefficient * (parameters_.end_wd - parameters_.start_wd);
 }
 
 Json LrSchedule::state() const {
   Json state = Json::object();
-  state["lr_decay_style"] = style_;
-  state["lr_wsd_decay_style"] = wsd_style_;
-  state["wd_incr_style"] = wd_style_;
-  state["lr_warmup_steps"] = warmup_steps_;
-  state["lr_decay_steps"] = decay_steps_;
-  state["wsd_decay_steps"] = wsd_steps_;
-  state["wd_incr_steps"] = wd_steps_;
-  state["init_lr"] = init_lr_;
-  state["max_lr"] = max_lr_;
-  state["min_lr"] = min_lr_;
-  state["start_wd"] = start_wd_;
-  state["end_wd"] = end_wd_;
+  state["lr_decay_style"] = parameters_.style;
+  state["lr_wsd_decay_style"] = parameters_.wsd_style;
+  state["wd_incr_style"] = parameters_.wd_style;
+  state["lr_warmup_steps"] = parameters_.warmup_steps;
+  state["lr_decay_steps"] = parameters_.decay_steps;
+  state["wsd_decay_steps"] = parameters_.wsd_steps;
+  state["wd_incr_steps"] = parameters_.wd_steps;
+  state["init_lr"] = parameters_.init_lr;
+  state["max_lr"] = parameters_.max_lr;
+  state["min_lr"] = parameters_.min_lr;
+  state["start_wd"] = parameters_.start_wd;
+  state["end_wd"] = parameters_.end_wd;
   return state;
 }
 
 LrSchedule LrSchedule::from_state(const Json& state) {
-  LrSchedule schedule;
-  schedule.style_ = state.at("lr_decay_style").as_string();
-  schedule.wsd_style_ = state.at("lr_wsd_decay_style").as_string();
-  schedule.wd_style_ = state.at("wd_incr_style").as_string();
-  schedule.warmup_steps_ = state.at("lr_warmup_steps").as_int();
-  schedule.decay_steps_ = state.at("lr_decay_steps").as_int();
-  schedule.wsd_steps_ = state.at("wsd_decay_steps").as_int();
-  schedule.wd_steps_ = state.at("wd_incr_steps").as_int();
-  schedule.init_lr_ = state.at("init_lr").as_double();
-  schedule.max_lr_ = state.at("max_lr").as_double();
-  schedule.min_lr_ = state.at("min_lr").as_double();
-  schedule.start_wd_ = state.at("start_wd").as_double();
-  schedule.end_wd_ = state.at("end_wd").as_double();
-  return schedule;
+  Parameters parameters;
+  parameters.style = state.at("lr_decay_style").as_string();
+  parameters.wsd_style = state.at("lr_wsd_decay_style").as_string();
+  parameters.wd_style = state.at("wd_incr_style").as_string();
+  parameters.warmup_steps = state.at("lr_warmup_steps").as_int();
+  parameters.decay_steps = state.at("lr_decay_steps").as_int();
+  parameters.wsd_steps = state.at("wsd_decay_steps").as_int();
+  parameters.wd_steps = state.at("wd_incr_steps").as_int();
+  parameters.init_lr = state.at("init_lr").as_double();
+  parameters.max_lr = state.at("max_lr").as_double();
+  parameters.min_lr = state.at("min_lr").as_double();
+  parameters.start_wd = state.at("start_wd").as_double();
+  parameters.end_wd = state.at("end_wd").as_double();
+  return LrSchedule(std::move(parameters));
 }
 
 }  // namespace automodel::optim

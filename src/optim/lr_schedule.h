@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json.h"
@@ -42,22 +43,29 @@ class LrSchedule final {
   static LrSchedule from_state(const Json& state);
 
  private:
-  LrSchedule() = default;
+  /// What a config asks for, with every default in its place.
+  struct Parameters {
+    std::string style = "constant";
+    std::string wsd_style;
+    std::string wd_style = "constant";
+    int64_t warmup_steps = 0;
+    int64_t decay_steps = 1;
+    int64_t wsd_steps = 0;
+    int64_t wd_steps = 1;
+    double init_lr = 0;
+    double max_lr = 0;
+    double min_lr = 0;
+    double start_wd = 0;
+    double end_wd = 0;
+  };
+  static Parameters parameters_of(const LrSchedulerConfig& config, double base_lr, double base_wd,
+                                  int64_t total_steps);
+
+  explicit LrSchedule(Parameters parameters) : parameters_(std::move(parameters)) {}
   double decay_coefficient(int64_t steps) const;
   double wsd_coefficient(int64_t steps) const;
 
-  std::string style_ = "constant";
-  std::string wsd_style_;
-  std::string wd_style_ = "constant";
-  int64_t warmup_steps_ = 0;
-  int64_t decay_steps_ = 1;
-  int64_t wsd_steps_ = 0;
-  int64_t wd_steps_ = 1;
-  double init_lr_ = 0;
-  double max_lr_ = 0;
-  double min_lr_ = 0;
-  double start_wd_ = 0;
-  double end_wd_ = 0;
+  Parameters parameters_;
 };
 
 }  // namespace automodel::optim

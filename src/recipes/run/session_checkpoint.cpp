@@ -39,6 +39,21 @@ std::string key_of(std::string_view parameter,
   return cat("lr_scheduler.", parameter);
 }
 
+/// Whether a parameter is made of the optimizer's rate or decay as another one is, which says the
+/// same difference.
+bool follows_another(std::string_view parameter, const Json& recipes, const Json& continued,
+                     const std::optional<optim::LrSchedulerConfig>& config) {
+  const auto follows = [&](const char* other, bool has_own, bool has_others) {
+    return !has_own && !has_others && recipes.at(other).dump() != continued.at(other).dump();
+  };
+  const optim::LrSchedulerConfig given = config.value_or(optim::LrSchedulerConfig{});
+  const bool has_max = given.max_lr.has_value();
+  if (parameter == "init_lr") return follows("max_lr", given.init_lr.has_value(), has_max);
+  if (parameter == "min_lr") return follows("max_lr", given.min_lr.has_value(), has_max);
+  if (parameter != "start_wd") return false;
+  return follows("end_wd", given.start_wd.has_value(), given.end_wd.has_value());
+}
+
 /// The parameters in which the recipe's schedule is another than the one that is continued:
 /// "optimizer.lr 0.001 (the checkpoint's: 0.002)".
 std::vector<std::string> differences(const Json& recipes, const Json& continued,
@@ -50,6 +65,7 @@ std::vector<std::string> differences(const Json& recipes, const Json& continued,
     // By default the steps of the run; without effect where the decay stays what it is.
     const bool is_constant = recipes.at("start_wd").dump() == recipes.at("end_wd").dump();
     if (parameter == "wd_incr_steps" && is_constant) continue;
+    if (follows_another(parameter, recipes, continued, config)) continue;
     const auto shown = [](const Json& json) {
       return json.is_string() ? json.as_string() : cat(json.as_double());
     };
