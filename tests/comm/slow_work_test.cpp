@@ -82,6 +82,37 @@ TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
   }
 }
 
+TEST(SlowWorkTest, AFailureIsNamedByItsNumberInTheRunOfAWorldThatIsAPart) {
+  RanksOptions options = with_timeout(1);
+  options.adjust = [](int, WorldOptions& world) { world.first_rank = 4; };
+  const RanksResult result = run_ranks(
+      2,
+      [](World& world) {
+        world.slow_work().run("saving", [&] {
+          if (world.group().rank() == 1) throw InputError("the disk is full");
+        });
+      },
+      options);
+  EXPECT_EQ(result.errors, (Texts{"rank 5 failed: the disk is full", "the disk is full"}));
+}
+
+/// Who serves the store ends while another rank is still at work, which comes to know it when it
+/// tells that it is done.
+TEST(SlowWorkTest, AStoreThatIsGoneWhenTheWorkIsDoneIsExplained) {
+  const RanksResult result = run_ranks(
+      2,
+      [](World& world) {
+        SlowWork& slow = world.slow_work();
+        slow.run("saving", [&] {
+          if (world.group().rank() == 0) ::raise(SIGKILL);
+          work_slowly(slow, 1);
+        });
+      },
+      patient());
+  EXPECT_THAT(result.errors[1], HasSubstr("vanished during saving of group world"));
+  EXPECT_EQ(result.kinds[1], "PeerFailure");
+}
+
 TEST(SlowWorkTest, ARankThatEndsIsNamedInTime) {
   const double begin = monotonic_seconds();
   const RanksResult result = run_ranks(

@@ -12,6 +12,7 @@
 #include "comm/store/store_listener.h"
 #include "comm/store/store_server.h"
 #include "comm/store/tcp_store.h"
+#include "core/clock.h"
 #include "core/descriptor.h"
 #include "support/errors.h"
 
@@ -91,6 +92,39 @@ TEST(StoreTest, AServerThatEndsIsNoticed) {
   TcpStore store(served->options());
   served.reset();
   EXPECT_THROW(store.has("a"), StoreGone);
+}
+
+TEST(StoreTest, AfterALostAnswerNothingMoreIsAsked) {
+  auto served = std::make_unique<Served>();
+  StoreClient store({"127.0.0.1", served->port(), "the run's", 20});
+  served.reset();
+  const auto error = [&] {
+    return test::error_of<c10::DistNetworkError>([&] { store.add("a", 1); });
+  };
+  const std::string first = error();
+  EXPECT_THAT(first, HasSubstr("the store has hung up"));
+  EXPECT_EQ(error(), first);
+}
+
+/// A listener that takes nobody more in: what is sent to it is dropped, as by a host that is off.
+TEST(StoreTest, AHostThatDoesNotAnswerIsGivenAllTheTime) {
+  const Descriptor full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  ASSERT_EQ(::bind(full.get(), reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(::listen(full.get(), 0), 0);
+  ASSERT_EQ(::getsockname(full.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  std::vector<Descriptor> guests;
+  for (int i = 0; i < 4; ++i) {
+    guests.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(guests.back().get(), reinterpret_cast<sockaddr*>(&at), size);
+  }
+  const double begin = monotonic_seconds();
+  EXPECT_THROW(StoreClient({"127.0.0.1", ntohs(at.sin_port), "the run's", 2}),
+               c10::DistNetworkError);
+  EXPECT_GT(monotonic_seconds() - begin, 1.8);
 }
 
 TEST(StoreTest, WhoDoesNotKnowTheSecretIsRefused) {

@@ -84,20 +84,27 @@ class Mover final {
   }
 
   void wait(const Operation& operation) {
-    num_waiting_.fetch_add(1);
+    ++num_waiting_;
+    std::unique_lock lock(mutex_);
+    // Under the lock: the thread that moves what nobody waits for must not read the number just
+    // before and then sleep through the notification.
+    const auto leave = [&] {
+      if (!lock.owns_lock()) lock.lock();
+      --num_waiting_;
+      lock.unlock();
+      changed_.notify_one();
+    };
     try {
-      move_until_done(operation);
+      move_until_done(operation, lock);
     } catch (const std::exception&) {
-      num_waiting_.fetch_sub(1);
+      leave();
       throw;
     }
-    num_waiting_.fetch_sub(1);
-    changed_.notify_one();
+    leave();
   }
 
  private:
-  void move_until_done(const Operation& operation) {
-    std::unique_lock lock(mutex_);
+  void move_until_done(const Operation& operation, std::unique_lock<std::mutex>& lock) {
     double moved_at = monotonic_seconds();
     double looked_at = moved_at;
     bool has_lost_peer = false;

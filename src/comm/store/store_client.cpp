@@ -120,6 +120,21 @@ int connect_to(const addrinfo& address, double& left_seconds) {
   return -1;
 }
 
+/// connect_to() one address after the other. One that swallows what is sent to it leaves the ones
+/// behind it their share of the time.
+int connect_to_any(const addrinfo* addresses, double& left_seconds) {
+  int num_left = 0;
+  for (const addrinfo* it = addresses; it != nullptr; it = it->ai_next) ++num_left;
+  for (const addrinfo* it = addresses; it != nullptr; it = it->ai_next, --num_left) {
+    const double share = left_seconds / num_left;
+    double left_of_share = share;
+    const int fd = connect_to(*it, left_of_share);
+    left_seconds -= share - left_of_share;
+    if (fd >= 0) return fd;
+  }
+  return -1;
+}
+
 /// Until somebody answers there. Asks a name server only for names.
 int connect_within(const StorePlace& place, double& left_seconds) {
   std::string problem;
@@ -130,17 +145,16 @@ int connect_within(const StorePlace& place, double& left_seconds) {
     addrinfo* found = nullptr;
     const int code =
         ::getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
+    left_seconds -= monotonic_seconds() - begin;
     if (code != 0) {
       problem = ::gai_strerror(code);
     } else {
       const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
-      for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
-        const int fd = connect_to(*it, left_seconds);
-        if (fd >= 0) return fd;
-        problem = std::strerror(errno);
-      }
+      const int fd = connect_to_any(addresses.get(), left_seconds);
+      if (fd >= 0) return fd;
+      problem = std::strerror(errno);
     }
-    left_seconds -= kRetrySeconds + monotonic_seconds() - begin;
+    left_seconds -= kRetrySeconds;
     if (left_seconds <= 0) lose(problem);
     std::this_thread::sleep_for(std::chrono::duration<double>(kRetrySeconds));
   }
@@ -184,14 +198,21 @@ c10::intrusive_ptr<c10d::Store> StoreClient::clone() {
 std::string StoreClient::ask(StoreOperation operation, const WireWriter& arguments,
                              double extra_seconds) {
   const std::lock_guard lock(mutex_);
+  if (!lost_.empty()) lose(lost_);
   double left_seconds = kMarginSeconds + extra_seconds;
   std::string request(1, static_cast<char>(operation));
   request += size_bytes(arguments.bytes().size());
   request += arguments.bytes();
-  send_all(fd_, request, left_seconds);
-  const uint32_t size = size_of_bytes(receive(fd_, 4, left_seconds));
-  if (size > kLargestFrame) lose("the store's answer is no answer");
-  return receive(fd_, size, left_seconds);
+  try {
+    send_all(fd_, request, left_seconds);
+    const uint32_t size = size_of_bytes(receive(fd_, 4, left_seconds));
+    if (size > kLargestFrame) lose("the store's answer is no answer");
+    return receive(fd_, size, left_seconds);
+  } catch (const c10::Error& error) {
+    // What comes late would be read as the answer to the next request.
+    lost_ = error.what_without_backtrace();
+    throw;
+  }
 }
 
 std::optional<std::string> StoreClient::wait_for(const std::string& key, double seconds) {

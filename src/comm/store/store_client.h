@@ -19,8 +19,8 @@ struct StorePlace {
 };
 
 /// A connection to a StoreServer, as a c10d::Store. Thread-safe; sends one request at a time.
-/// Throws c10::DistNetworkError when the server is gone, c10::DistStoreError when a key is not set
-/// in time.
+/// Throws c10::DistNetworkError when the server is gone or did not answer once, c10::DistStoreError
+/// when a key is not set in time.
 class StoreClient final : public c10d::Store {
  public:
   /// Throws c10::DistNetworkError when nobody answers in time, or when the server does not know the
@@ -52,6 +52,7 @@ class StoreClient final : public c10d::Store {
   StorePlace place_;
   std::mutex mutex_;  // held during a request
   int fd_ = -1;
+  std::string lost_;  ///< why no further request is sent; "" while the server answers
 };
 
 }  // namespace automodel::comm

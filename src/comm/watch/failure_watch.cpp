@@ -184,12 +184,16 @@ std::optional<std::string> FailureWatch::first_failure(Store& store) {
     if (failure_) return failure_;
   }
   if (!store.has(kFailureKey)) return std::nullopt;
-  std::optional<std::string> failure = store.get(kFailureKey, kStoreSeconds);
-  const std::lock_guard lock(mutex_);
-  failure_ = failure;
-  if (!has_seen_failure_) store.add(kSeenKey, 1);
-  has_seen_failure_ = true;
-  return failure_;
+  const std::optional<std::string> failure = store.get(kFailureKey, kStoreSeconds);
+  bool is_first_look = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = failure;
+    is_first_look = failure_ && !std::exchange(has_seen_failure_, true);
+    if (!is_first_look) return failure_;
+  }
+  store.add(kSeenKey, 1);  // not under the mutex, which every operation takes
+  return this->failure();
 }
 
 std::string FailureWatch::publish(const std::string& verdict) {

@@ -87,7 +87,8 @@ struct SlowWork::State {
         const std::string text = beat_store->get(progress_key(rank), 0.001).value_or("");
         const auto bytes = parse_int(text.substr(text.find(' ') + 1));
         if (!bytes) continue;
-        parts.push_back(cat(format_bytes(static_cast<uint64_t>(*bytes)), " on rank ", rank));
+        parts.push_back(
+            cat(format_bytes(static_cast<uint64_t>(*bytes)), " on rank ", watch->number_of(rank)));
       }
     } catch (const StoreGone&) {
       return "";  // whoever waits says what that means
@@ -107,20 +108,45 @@ struct SlowWork::State {
     if (store->add(meeting.num_arrived(), 1) == size) store->set(meeting.all(), "1");
   }
 
-  /// Until all have arrived. Throws PeerFailure.
-  void await_all(const Meeting& meeting) {
+  /// Tells how this rank's work ended and waits until all have arrived. Throws PeerFailure.
+  WatchedCall meet(const Meeting& meeting, const std::string& own_failure) {
     const WatchedCall call = watch->enter(world, name);
-    if (!options.is_beside_training) watch->begin_wait(call);
-    Seen seen;
-    try {
-      while (!store->get(meeting.all(), kProgressSeconds)) {
-        if (watch->has_lost_peer(world)) throw watch->explain(call, "a peer is gone");
-        look_at_progress(meeting, call, seen);
+    explaining_a_lost_store(call, [&] {
+      arrive(meeting, own_failure);
+      if (!options.is_beside_training) watch->begin_wait(call);
+      await_all(meeting, call);
+    });
+    watch->leave(call);
+    return call;
+  }
+
+  /// Throws a peer's failure as PeerFailure.
+  void throw_if_failed(const Meeting& meeting, const WatchedCall& call) {
+    explaining_a_lost_store(call, [&] {
+      if (store->add(meeting.num_failed(), 0) == 0) return;
+      for (const int rank : world.ranks) {
+        const std::string text = store->get(meeting.arrived(rank), kBeatSeconds).value_or("");
+        if (text == kDone) continue;
+        throw PeerFailure(cat("rank ", watch->number_of(rank), " failed: ", text));
       }
+    });
+  }
+
+  template <typename Talk>
+  void explaining_a_lost_store(const WatchedCall& call, const Talk& talk) {
+    try {
+      talk();
     } catch (const StoreGone&) {
       throw watch->explain(call, "the store is gone");
     }
-    watch->leave(call);
+  }
+
+  void await_all(const Meeting& meeting, const WatchedCall& call) {
+    Seen seen;
+    while (!store->get(meeting.all(), kProgressSeconds)) {
+      if (watch->has_lost_peer(world)) throw watch->explain(call, "a peer is gone");
+      look_at_progress(meeting, call, seen);
+    }
   }
 
   struct Seen {
@@ -149,14 +175,6 @@ struct SlowWork::State {
     if (now - seen.bytes_seconds > options.stall_seconds) {
       throw PeerFailure(cat("rank ", watch->number_of(rank), " has made no progress in ", name,
                             " for ", format_duration(now - seen.bytes_seconds)));
-    }
-  }
-
-  void throw_if_failed(const Meeting& meeting) {
-    if (store->add(meeting.num_failed(), 0) == 0) return;
-    for (const int rank : world.ranks) {
-      const std::string text = store->get(meeting.arrived(rank), kBeatSeconds).value_or("");
-      if (text != kDone) throw PeerFailure(cat("rank ", rank, " failed: ", text));
     }
   }
 
@@ -213,12 +231,11 @@ void SlowWork::run(const std::string& name, const std::function<void()>& work) {
     own_failure = std::current_exception();
     text = internal_error_text(error);
   }
-  state_->arrive(meeting, text);
-  state_->await_all(meeting);
+  const WatchedCall call = state_->meet(meeting, text);
   has_met_ = true;
   state_->name.clear();
   if (own_failure) std::rethrow_exception(own_failure);
-  state_->throw_if_failed(meeting);
+  state_->throw_if_failed(meeting, call);
 }
 
 }  // namespace automodel::comm

@@ -30,7 +30,7 @@ std::string process_key(int rank) {
 /// Says who we are: `world size` and process, read by every other rank.
 void announce(Store& store, const WorldOptions& options) {
   if (store.add(cat("taken/", options.rank), 1) > 1) {
-    throw UserError(cat("two processes were started as rank ", options.rank));
+    throw UserError(cat("two processes were started as rank ", options.first_rank + options.rank));
   }
   store.set(process_key(options.rank), cat(options.size, " ", RankProcess::current().text()));
 }
@@ -45,13 +45,14 @@ std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
     const std::string text = store.get(process_key(rank), left).value_or("");
     const size_t space = text.find(' ');
     if (space == std::string::npos) {
-      missing.push_back(rank);
+      missing.push_back(options.first_rank + rank);
       continue;
     }
     const int64_t size = parse_int(text.substr(0, space)).value_or(0);
     if (size != options.size) {
-      throw UserError(cat("rank ", rank, " was started as one of ", size, " ranks, rank ",
-                          options.rank, " as one of ", options.size));
+      throw UserError(cat("rank ", options.first_rank + rank, " was started as one of ", size,
+                          " ranks, rank ", options.first_rank + options.rank, " as one of ",
+                          options.size));
     }
     processes.push_back(RankProcess::parse(text.substr(space + 1)));
   }
@@ -335,13 +336,17 @@ void World::close() {
   state_->watch->stop();
   // Who serves the store leaves last: a rank that still talks to it would see a failure.
   const int64_t num_others = state_->options.size - 1;
-  if (!state_->options.hosts_store) {
-    state_->store->add("closed", 1);
-    return;
-  }
-  const double deadline = monotonic_seconds() + kCloseSeconds;
-  while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
-    state_->store->get("never", kStorePollSeconds);
+  try {
+    if (!state_->options.hosts_store) {
+      state_->store->add("closed", 1);
+      return;
+    }
+    const double deadline = monotonic_seconds() + kCloseSeconds;
+    while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
+      state_->store->get("never", kStorePollSeconds);
+    }
+  } catch (const StoreGone&) {
+    // Who serves it waited long enough for this rank. All ranks had ended their work before.
   }
 }
 
