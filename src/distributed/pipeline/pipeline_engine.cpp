@@ -68,4 +68,13 @@ double PipelineEngine::gradient_norm() const {
   return std::sqrt(comm::sum_over(pp_group_, squares));
 }
 
+std::vector<std::string> PipelineEngine::non_finite_gradients() const {
+  std::vector<std::string> names;
+  for (const auto& stage : stages_) {
+    const std::vector<std::string> of_stage = stage->non_finite_gradients();
+    names.insert(names.end(), of_stage.begin(), of_stage.end());
+  }
+  return union_over(pp_group_, names);
+}
+
 }  // namespace automodel::distributed
