@@ -1,6 +1,7 @@
 #include "mesh/mesh.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
@@ -104,7 +105,10 @@ int MeshSizes::size(std::span<const Axis> axes) const {
 
 std::vector<SizeFinding> check_sizes(const SizeRequest& request, int64_t world_size) {
   std::vector<SizeFinding> findings;
-  const int64_t model_ranks = request.tp * request.cp * request.pp;
+  int64_t model_ranks = 0;
+  const bool is_beyond_numbers = __builtin_mul_overflow(request.tp, request.cp, &model_ranks) ||
+                                 __builtin_mul_overflow(model_ranks, request.pp, &model_ranks);
+  if (is_beyond_numbers) model_ranks = std::numeric_limits<int64_t>::max();
   if (world_size % model_ranks != 0) {
     findings.push_back(
         {"tp_size",

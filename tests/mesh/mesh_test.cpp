@@ -34,6 +34,13 @@ TEST(MeshSizesTest, SizesThatDoNotMultiplyAreNamed) {
             "world_size (4) must be divisible by (tp_size * cp_size * pp_size) (3 * 1 * 1 = 3)");
 }
 
+TEST(MeshSizesTest, SizesWhoseProductIsBeyondNumbersAreNamed) {
+  const int64_t large = int64_t{1} << 32;
+  EXPECT_EQ(error_of({.pp = large, .tp = large}, 4),
+            "world_size (4) must be divisible by (tp_size * cp_size * pp_size) (4294967296 * 1 * "
+            "4294967296 = 9223372036854775807)");
+}
+
 TEST(MeshSizesTest, AGivenDataParallelSizeMustFit) {
   EXPECT_EQ(error_of({.dp = 3}, 4),
             "dp_size 3 does not fit: 4 ranks / (tp 1 * cp 1 * pp 1) = 4; set it to that or to "
