@@ -11,7 +11,9 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "hub/digest.h"
@@ -115,22 +117,24 @@ class FollowingDigest final {
 class IncompleteFile final : public http::HttpSink {
  public:
   IncompleteFile(const BlobRequest& request, const DownloadWatch& watch)
-      : request_(request), path_(request.path + ".incomplete"), bytes_(*watch.bytes) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail("write");
-    const off_t size = ::lseek(fd_, 0, SEEK_END);
+      : request_(request),
+        path_(request.path + ".incomplete"),
+        file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)),
+        bytes_(*watch.bytes),
+        found_(*watch.found) {
+    if (file_.get() < 0) fail("write");
+    const off_t size = ::lseek(file_.get(), 0, SEEK_END);
     if (size < 0) fail("read");
-    num_bytes_ = most_bytes_ = static_cast<uint64_t>(size);
+    num_bytes_ = most_bytes_ = num_found_ = static_cast<uint64_t>(size);
     bytes_.fetch_add(num_bytes_);
-    watch.found->fetch_add(num_bytes_);
-    digest_.emplace(fd_, request.file);
+    found_.fetch_add(num_found_);
+    digest_.emplace(file_.get(), request.file);
     digest_->grow_to(num_bytes_);
     if (num_bytes_ > request.file.num_bytes) restart();
   }
   ~IncompleteFile() override {
     digest_.reset();
     if (num_bytes_ == 0) ::unlink(path_.c_str());
-    ::close(fd_);
   }
   IncompleteFile(const IncompleteFile&) = delete;
   IncompleteFile& operator=(const IncompleteFile&) = delete;
@@ -149,10 +153,10 @@ class IncompleteFile final : public http::HttpSink {
   /// From nothing: what it had comes again.
   void rewind() {
     digest_.reset();
-    if (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0) fail("write");
-    bytes_.fetch_sub(num_bytes_);
-    num_bytes_ = 0;
-    digest_.emplace(fd_, request_.file);
+    if (::ftruncate(file_.get(), 0) != 0 || ::lseek(file_.get(), 0, SEEK_SET) != 0) fail("write");
+    found_.fetch_sub(std::exchange(num_found_, 0));  // it will have been fetched
+    bytes_.fetch_sub(std::exchange(num_bytes_, 0));
+    digest_.emplace(file_.get(), request_.file);
   }
 
   std::string begin(const http::HttpHead& head) override {
@@ -178,7 +182,7 @@ class IncompleteFile final : public http::HttpSink {
                                               request_.file.num_bytes, " that are listed"));
     }
     while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) fail("write");
       bytes.remove_prefix(static_cast<size_t>(written));
@@ -196,7 +200,7 @@ class IncompleteFile final : public http::HttpSink {
 
   /// On the disk, under the name of a whole file.
   void publish() {
-    if (::fdatasync(fd_) != 0) fail("write");
+    if (::fdatasync(file_.get()) != 0) fail("write");
     rename_path(path_, request_.path);
     sync_directory(parent_path(request_.path));
   }
@@ -208,10 +212,12 @@ class IncompleteFile final : public http::HttpSink {
 
   const BlobRequest& request_;
   std::string path_;
+  Descriptor file_;
   ByteCounter& bytes_;
-  int fd_ = -1;
+  ByteCounter& found_;
   uint64_t num_bytes_ = 0;
   uint64_t most_bytes_ = 0;  // that it has had
+  uint64_t num_found_ = 0;   // of `found_`, that were there before this process
   bool has_grown_ = false;
   std::optional<FollowingDigest> digest_;
 };

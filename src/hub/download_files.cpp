@@ -54,7 +54,8 @@ class DownloadProgress final {
 
   /// Bytes that were fetched by now, without those of files that another process had fetched.
   uint64_t bytes() const {
-    return watch_.bytes->load() - begin_bytes_ - std::min(watch_.found->load(), total_);
+    const uint64_t done = watch_.bytes->load() - begin_bytes_;
+    return done - std::min({done, watch_.found->load(), total_});
   }
   double seconds() const { return std::max(monotonic_seconds() - begin_seconds_, 1e-3); }
   double speed() const { return static_cast<double>(bytes()) / seconds(); }
@@ -98,8 +99,8 @@ class Workers final {
 
  private:
   void work() {
-    http::HttpClient client(http_options(settings_), &is_cancelled_);
     try {
+      http::HttpClient client(http_options(settings_), &is_cancelled_);
       while (!is_cancelled_) {
         const size_t next = next_++;
         if (next >= request_.files.size()) return;

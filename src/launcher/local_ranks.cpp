@@ -114,7 +114,14 @@ struct Child {
 [[noreturn]] void be_rank(const LocalRank& place, const LocalRun& run, const TextPipe& pipe,
                           const sigset_t& old_mask) {
   ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
-  const RankOutcome outcome = run.rank_main(place);
+  RankOutcome outcome(0);
+  try {
+    outcome = run.rank_main(place);
+  } catch (const UserError& error) {
+    outcome = {static_cast<int>(error.code()), error.what()};
+  } catch (const std::exception& error) {
+    outcome = {static_cast<int>(ExitCode::kInternal), internal_error_text(error)};
+  }
   std::fflush(nullptr);
   pipe.write(outcome.failure);
   ::_exit(outcome.status);

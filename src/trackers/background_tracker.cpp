@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -39,6 +40,16 @@ class NoSignals final {
  private:
   sigset_t before_{};
 };
+
+/// What came of a call that is about `num_records`. Trackers throw nothing; what a library below
+/// them throws ends no run either.
+Delivery outcome_of(const std::function<Delivery()>& call, size_t num_records) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    return {Delivery::Outcome::kRefused, num_records, error.what()};
+  }
+}
 
 }  // namespace
 
@@ -150,7 +161,7 @@ bool BackgroundTracker::State::settle(const Delivery& delivery, Lock& lock) {
 bool BackgroundTracker::State::insist(Lock& lock, const std::function<Delivery()>& call) {
   while (true) {
     lock.unlock();
-    const Delivery delivery = call();
+    const Delivery delivery = outcome_of(call, 0);
     lock.lock();
     if (!delivery.problem.empty() && !is_cancelled) tally.problem = delivery.problem;
     if (delivery.outcome == Delivery::Outcome::kRefused) return false;
@@ -206,7 +217,8 @@ void BackgroundTracker::work(State& state) {
     if (state.in_hand.empty()) state.take_in_hand();
     if (state.in_hand.empty()) break;  // the end
     lock.unlock();
-    const Delivery delivery = state.tracker->deliver(state.in_hand);
+    const Delivery delivery =
+        outcome_of([&] { return state.tracker->deliver(state.in_hand); }, state.in_hand.size());
     lock.lock();
     if (!state.settle(delivery, lock)) break;
     if (state.in_hand.empty()) state.pause(lock, state.options.pause_seconds, true);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "support/temporary_directory.h"
@@ -127,6 +128,16 @@ TEST(LocalRanksReportTest, AFailuresTextIsSaidOnceWithItsRank) {
   EXPECT_EQ(result.status, 3);
   EXPECT_EQ(result.reports, Texts{"rank 1: no file x.json"});
   EXPECT_EQ(result.failed_rank, 1);
+}
+
+TEST(LocalRanksReportTest, WhatARankThrowsIsItsFailure) {
+  const test::TemporaryDirectory folder;
+  const Launch result = launch(2, [&](const LocalRank& place) -> RankOutcome {
+    if (place.rank == 1) throw InputError("cannot write the log");
+    return RankOutcome(kRankFailed, "rank 1 failed: cannot write the log");
+  });
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.reports, Texts{"rank 1: cannot write the log"});
 }
 
 TEST(LocalRanksReportTest, AnEchoThatEndsFirstGivesWayToTheCause) {

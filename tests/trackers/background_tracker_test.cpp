@@ -192,6 +192,22 @@ TEST_F(BackgroundTrackerTest, RecordsThatAreRefusedAreCountedAndToldOnce) {
   EXPECT_THAT(warnings_.texts, ElementsAre("Test: records are lost: no room; the run goes on"));
 }
 
+TEST_F(BackgroundTrackerTest, WhatALibraryThrowsEndsNothing) {
+  script_->deliver = [](size_t number) {
+    if (number == 0) throw std::runtime_error("no such option");
+    return Delivery{Outcome::kDone, 1, ""};
+  };
+  for (int64_t step = 0; step < 3; ++step) add(step);
+  const Tally tally = tracker().end(RunEnd::kFinished, kPatience);
+  EXPECT_EQ(tally.num_sent + tally.num_lost, 3);
+  EXPECT_GE(tally.num_lost, 1);
+  EXPECT_THAT(warnings_.texts,
+              ElementsAre("Test: records are lost: no such option; the run goes on"));
+  script_->start = [](int) -> Delivery { throw std::runtime_error("no such host"); };
+  tracker_ = nullptr;
+  EXPECT_EQ(tracker().end(RunEnd::kFinished, kPatience).problem, "no such host");
+}
+
 TEST_F(BackgroundTrackerTest, ATrackerThatRefusesTheRunGetsNothing) {
   script_->start = [](int) { return Delivery{Outcome::kRefused, 0, "who are you?"}; };
   add(0);
