@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace automodel::config {
 
@@ -13,11 +14,7 @@ namespace {
 /// A few words of a text, on one line, for error messages.
 std::string shorten(std::string_view text) {
   constexpr size_t kLongest = 60;
-  size_t end = std::min(text.size(), text.find('\n'));
-  if (end > kLongest) {
-    end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  }
+  const size_t end = num_whole_bytes(text.substr(0, text.find('\n')), kLongest);
   return end == text.size() ? std::string(text) : cat(text.substr(0, end), "...");
 }
 

@@ -79,4 +79,11 @@ char32_t previous_code_point(std::string_view text, size_t& position) {
   return next_code_point(text, behind);
 }
 
+size_t num_whole_bytes(std::string_view text, size_t most) {
+  if (text.size() <= most) return text.size();
+  size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return end;
+}
+
 }  // namespace automodel

@@ -24,4 +24,8 @@ char32_t next_code_point(std::string_view text, size_t& position);
 /// beginning.
 char32_t previous_code_point(std::string_view text, size_t& position);
 
+/// How many of the first `most` bytes of a text are whole characters; all of a text that is not
+/// longer.
+size_t num_whole_bytes(std::string_view text, size_t most);
+
 }  // namespace automodel

@@ -1,7 +1,6 @@
 #include "loggers/chrome_trace.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -13,11 +12,10 @@ constexpr size_t kPieceBytes = 1 << 16;
 constexpr double kMicroseconds = 1e6;
 }  // namespace
 
-ChromeTrace::ChromeTrace(std::string path, int rank) : path_(std::move(path)), rank_(rank) {
-  std::ofstream out(path_, std::ios::trunc);
-  out << "[\n";
-  out.flush();
-  if (!out) throw InputError(cat("cannot write the trace ", path_));
+ChromeTrace::ChromeTrace(std::string path, int rank, Reporter& reporter)
+    : path_(std::move(path)), rank_(rank), reporter_(reporter), out_(path_, std::ios::trunc) {
+  out_ << "[\n" << std::flush;
+  if (!out_) throw InputError(cat("cannot write the trace ", path_));
 }
 
 ChromeTrace::~ChromeTrace() {
@@ -39,9 +37,13 @@ void ChromeTrace::record(const TraceEvent& event) {
 }
 
 void ChromeTrace::flush() {
-  std::ofstream out(path_, std::ios::app);
-  out << pending_;
+  const bool could_write = out_.good();
+  out_ << pending_ << std::flush;
   pending_.clear();
+  if (could_write && !out_.good()) {
+    reporter_.warning(cat("cannot write the trace ", path_,
+                          " any more: what comes is left out; the run goes on"));
+  }
 }
 
 std::string trace_path_of_rank(const std::string& path, int rank) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fstream>
 #include <mutex>
 #include <string>
 
@@ -12,8 +13,9 @@ namespace automodel::loggers {
 /// format, so a file left by a killed process can be read too. Any thread may record.
 class ChromeTrace final : public TraceSink {
  public:
-  /// Throws InputError when the file cannot be created.
-  ChromeTrace(std::string path, int rank);
+  /// Throws InputError when the file cannot be created. What cannot be written later is lost, which
+  /// `reporter` is told once.
+  ChromeTrace(std::string path, int rank, Reporter& reporter);
   ~ChromeTrace() override;
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
@@ -25,7 +27,9 @@ class ChromeTrace final : public TraceSink {
 
   std::string path_;
   int rank_;
-  std::mutex mutex_;
+  Reporter& reporter_;
+  std::mutex mutex_;  // guards what follows
+  std::ofstream out_;
   std::string pending_;
 };
 

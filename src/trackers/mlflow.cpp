@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/utf8.h"
 #include "trackers/mlflow_api.h"
 
 namespace automodel::trackers {
@@ -320,10 +321,7 @@ Delivery Mlflow::finish(RunEnd end) {
 /// A value as a parameter's text, cut in front of a character where it is too long.
 std::string parameter_text(const Json& value) {
   std::string text = value.is_string() ? value.as_string() : value.dump();
-  if (text.size() <= kLongestValue) return text;
-  size_t end = kLongestValue;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  text.resize(end);
+  text.resize(num_whole_bytes(text, kLongestValue));
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "trackers/mlflow_api.h"
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace automodel::trackers {
 
@@ -40,8 +41,8 @@ std::string text_of(const Json& object, const char* key) {
 std::string shortened(std::string text) {
   text = text.substr(0, text.find('\n'));
   std::erase_if(text, [](char it) { return static_cast<unsigned char>(it) < ' ' || it == '\x7f'; });
-  if (text.size() > kLongestMessage) text = text.substr(0, kLongestMessage) + "...";
-  return text;
+  const size_t end = num_whole_bytes(text, kLongestMessage);
+  return end == text.size() ? text : text.substr(0, end) + "...";
 }
 
 bool is_passing(int status) {

@@ -218,7 +218,7 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
   const int rank = world.group().rank();
   std::optional<loggers::ChromeTrace> trace;
   if (!run.trace_path.empty()) {
-    trace.emplace(loggers::trace_path_of_rank(run.trace_path, rank), rank);
+    trace.emplace(loggers::trace_path_of_rank(run.trace_path, rank), rank, reporter);
   }
   // Made on a thread while the session is built.
   const auto plan =

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "core/utf8.h"
 #include "report/facts/html.h"
 #include "report/records/curve.h"
 
@@ -157,10 +158,8 @@ double highest_of(const std::vector<double>& values) {
 }
 
 std::string shortened(const std::string& text, size_t most) {
-  if (text.size() <= most) return text;
-  size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + "...";
+  const size_t end = num_whole_bytes(text, most);
+  return end == text.size() ? text : text.substr(0, end) + "...";
 }
 
 std::vector<std::string> changes_of(const RunEvent& start) {
