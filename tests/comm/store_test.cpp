@@ -96,14 +96,11 @@ TEST(StoreTest, AServerThatEndsIsNoticed) {
 
 TEST(StoreTest, AfterALostAnswerNothingMoreIsAsked) {
   auto served = std::make_unique<Served>();
-  StoreClient store({"127.0.0.1", served->port(), "the run's", 20});
+  TcpStore store(served->options());
   served.reset();
-  const auto error = [&] {
-    return test::error_of<c10::DistNetworkError>([&] { store.add("a", 1); });
-  };
-  const std::string first = error();
-  EXPECT_THAT(first, HasSubstr("the store has hung up"));
-  EXPECT_EQ(error(), first);
+  const auto error = [&] { return test::error_of<StoreGone>([&] { store.add("a", 1); }); };
+  EXPECT_EQ(error(), "the store has hung up");
+  EXPECT_EQ(error(), "the store has hung up");
 }
 
 /// A listener that takes nobody more in: what is sent to it is dropped, as by a host that is off.
