@@ -4,12 +4,13 @@
 
 #include <chrono>
 #include <future>
-#include <thread>
+#include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
 #include "comm/groups/group_backend.h"
 #include "comm/network/c10d_collective.h"
+#include "comm/network/waiting_threads.h"
 
 namespace automodel::comm {
 
@@ -31,6 +32,7 @@ struct GlooState {
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
   std::function<bool()> has_lost_peer;
+  WaitingThreads threads;  // for messages
   bool is_given_up = false;
 };
 
@@ -76,9 +78,10 @@ class GlooMessage final : public BackendWork {
  public:
   GlooMessage(std::shared_ptr<GlooState> state, c10::intrusive_ptr<c10d::Work> work)
       : state_(std::move(state)) {
-    std::packaged_task<void()> task([work = std::move(work)] { work->wait(); });
-    over_ = task.get_future().share();
-    std::thread(std::move(task)).detach();
+    auto task =
+        std::make_shared<std::packaged_task<void()>>([work = std::move(work)] { work->wait(); });
+    over_ = task->get_future().share();
+    state_->threads.run([task] { (*task)(); });
   }
 
   bool is_done() override { return has_ended_within(std::chrono::milliseconds(0)); }
