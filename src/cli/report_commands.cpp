@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/file.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "report/page/report_command.h"
 #include "report/watch/watch_command.h"
@@ -37,7 +37,7 @@ void add_report(CLI::App& app, int& status) {
     }
     std::ostringstream page;
     status = report::write_report(*folders, page);
-    write_file_atomic(*output, page.str());
+    write_output_file(*output, page.str());
   });
 }
 

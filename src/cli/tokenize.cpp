@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/output_file.h"
 #include "core/text.h"
 #include "datasets/pretraining/bin_shard.h"
 #include "recipes/commands/terminal_progress.h"
@@ -59,6 +60,7 @@ int tokenize_to_bin(const std::string& folder, const TokenizeOptions& options,
     throw InputError(cat(folder, ": the tokenizer has no bos_token, which begins every document"));
   }
   const int64_t bos = tokenizer.bos()->id;
+  check_output_place(path);
   datasets::BinShardWriter writer(path, tokenizer.id_bound());
   std::atomic<int64_t> num_documents = 0;
   const auto write_all = [&] {

@@ -7,7 +7,7 @@
 
 #include "config/load.h"
 #include "core/error.h"
-#include "core/file.h"
+#include "core/output_file.h"
 #include "core/reporter.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
@@ -107,8 +107,9 @@ struct Totals {
     const double share = 100.0 * static_cast<double>(num_labels) /
                          static_cast<double>(std::max<int64_t>(num_tokens, 1));
     std::vector<std::string> all = {
-        cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
-            " tokens, half of them up to ", sorted[sorted.size() / 2]),
+        num_samples == 1 ? cat("1 sample: ", sorted[0], " tokens")
+                         : cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
+                               " tokens, half of them up to ", sorted[sorted.size() / 2]),
         cat(num_labels, " of ", num_tokens, " tokens count in the loss (", format_fixed(share, 1),
             " %)"),
         cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
@@ -231,7 +232,7 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
       look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
   if (wrong.empty() && !no_labels.empty()) wrong = {no_labels};
   if (!options.html.empty()) {
-    write_file_atomic(options.html, to_html(report));
+    write_output_file(options.html, to_html(report));
     std::cout << options.html << ": " << report.samples.size() << " samples\n";
     if (!wrong.empty()) throw error_of_rows(wrong);
     return 0;

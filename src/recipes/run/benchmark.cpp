@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/file.h"
+#include "core/output_file.h"
 #include "core/text.h"
 
 namespace automodel::recipes {
@@ -133,7 +134,7 @@ void Benchmark::finish() const {
                " | FLOPs scope: ", recipe_.benchmark->flops_scope));
   const auto& path = recipe_.benchmark->json_output_path;
   if (!path || place_.group.rank() != 0) return;
-  write_file_atomic(*path, report.dump(2) + "\n");
+  write_output_file(*path, report.dump(2) + "\n");
   log.info(cat("report: ", *path));
 }
 

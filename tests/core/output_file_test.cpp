@@ -1,0 +1,65 @@
+#include "core/output_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "core/descriptor.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel {
+namespace {
+
+TEST(OutputFileTest, APlainFileIsReplaced) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.write("page.html", "a longer text");
+  write_output_file(path, "new");
+  EXPECT_EQ(read_file(path), "new");
+  write_output_file(folder.file("other"), "first");
+  EXPECT_EQ(read_file(folder.file("other")), "first");
+}
+
+TEST(OutputFileTest, ALinkStaysALink) {
+  const test::TemporaryDirectory folder;
+  const std::string target = folder.write("target", "a longer text");
+  std::filesystem::create_symlink("target", folder.file("link"));
+  write_output_file(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_file(target), "new");
+}
+
+TEST(OutputFileTest, APipeIsWrittenInto) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::string heard;
+  std::thread reader([&] {
+    const Descriptor pipe(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    char bytes[64];
+    for (ssize_t size; (size = ::read(pipe.get(), bytes, sizeof(bytes))) > 0;) {
+      heard.append(bytes, static_cast<size_t>(size));
+    }
+  });
+  write_output_file(path, "page");
+  reader.join();
+  EXPECT_EQ(heard, "page");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_EQ(test::error_of<InputError>([&] { check_output_place(path); }),
+            cat("cannot write ", path, ": it is no plain file, and would be replaced"));
+}
+
+TEST(OutputFileTest, AFullDeviceIsNamed) {
+  EXPECT_EQ(test::error_of<InputError>([] { write_output_file("/dev/full", "page"); }),
+            "cannot write /dev/full: No space left on device");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+}  // namespace
+}  // namespace automodel
