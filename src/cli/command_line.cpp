@@ -11,6 +11,7 @@
 #include "cli/setup_commands.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
+#include "core/system_limits.h"
 #include "recipes/check/check_recipe.h"
 #include "recipes/commands/export_parity.h"
 #include "recipes/commands/inspect_data.h"
@@ -93,7 +94,7 @@ class RecipeArguments final {
     command.allow_extras();
     command.footer(
         "Any other argument changes the recipe: --a.b.c=value, --a.b.c value, a.b.c=value; "
-        "--a.b.c alone sets true, the value none deletes a key.");
+        "--a.b.c alone sets true, the value none sets none (null), which takes a section away.");
   }
 
   /// -c wins over the positional argument, which changes a value then.
@@ -174,7 +175,9 @@ class RunCommand final {
     options_.command = typed;
     command.add_option("--nproc-per-node,--nproc_per_node", options_.num_local_ranks,
                        "ranks to start on this machine (default 1)");
-    command.add_option("--device", options_.device, "cpu or cuda")
+    command
+        .add_option("--device", options_.device,
+                    "cpu or cuda (default: cuda for a recipe of nccl where there is a GPU)")
         ->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--trace", options_.trace_path, "write a Chrome trace to this file");
     command.add_option("--log-file", options_.log_path,
@@ -377,10 +380,11 @@ class ParityCommand final {
             "prompts with the checkpoint's")
         ->excludes(model);
     command.add_option("--tolerance-logits", options_.logits,
-                       "largest absolute difference of a logit");
-    command.add_option("--tolerance-loss", options_.loss, "largest relative difference of a loss");
+                       "largest absolute difference of a logit (default 1e-4)");
+    command.add_option("--tolerance-loss", options_.loss,
+                       "largest relative difference of a loss (default 1e-5)");
     command.add_option("--tolerance-grad", options_.grad,
-                       "largest relative L2 difference of a gradient");
+                       "largest relative L2 difference of a gradient (default 1e-3)");
     command
         .add_option("--kernels", kernels_,
                     "fused: what a run takes; plain: operations without kernels of our own")
@@ -508,8 +512,9 @@ int run_command_line(std::vector<std::string> arguments) {
     std::cerr << error.what() << "\n";
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << internal_error_text(error) << "\n";
-    return static_cast<int>(ExitCode::kInternal);
+    const std::optional<std::string> shortage = thread_shortage(error);
+    std::cerr << shortage.value_or(internal_error_text(error)) << "\n";
+    return static_cast<int>(shortage ? ExitCode::kRankFailed : ExitCode::kInternal);
   }
 }
 

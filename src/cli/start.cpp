@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -17,6 +18,12 @@ void open_closed_descriptors() {
     // The lowest number that is free is the one that is missing.
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
+}
+
+int refuse(const char* text) {
+  constexpr int kInput = 3;
+  std::fprintf(stderr, "%s\n", text);
+  return kInput;
 }
 
 }  // namespace
@@ -59,8 +66,12 @@ int main(int, char** argv) {
            1);  // what "ready after" counts from
   std::string path(4096, '\0');
   const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
-  path.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  if (size < 0) return refuse("cannot find the program's own file: /proc is not mounted here");
+  path.resize(static_cast<size_t>(size));
   path += "-main";
+  if (char here[4096]; ::getcwd(here, sizeof(here)) == nullptr && errno == ENOENT) {
+    return refuse("the current folder has been removed: change to another one");
+  }
   ::execv(path.c_str(), argv);
   std::perror(("cannot start " + path).c_str());
   return 1;

@@ -1,9 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace automodel::comm {
+
+/// The most files that a process has open which serves the store to so many ranks: each has several
+/// connections, one for each of its threads that asks.
+constexpr int64_t files_of_store(int64_t num_ranks) {
+  constexpr int64_t kOthers = 64, kOfRank = 9;
+  return kOthers + kOfRank * num_ranks;
+}
 
 /// The store of a world: keys and values that all ranks share, for this object's lifetime. It
 /// serves clients over TCP that prove that they know the run's secret (store_wire.h). From others

@@ -17,6 +17,7 @@
 #include "comm/store/store_client.h"
 #include "comm/store/store_listener.h"
 #include "core/error.h"
+#include "core/system_limits.h"
 #include "core/text.h"
 
 namespace automodel::comm {
@@ -98,6 +99,7 @@ c10::intrusive_ptr<c10d::Store> connect(const WorldOptions& options) {
 std::unique_ptr<StoreServer> serve(const WorldOptions& options) {
   prepare_process();
   if (!options.hosts_store) return nullptr;
+  check_open_files(files_of_store(options.size), cat("the store of ", options.size, " ranks"));
   const StoreListener listener =
       listen_for_store(options.host, options.port, options.is_one_machine);
   if (listener.is_everywhere && options.reporter != nullptr) {

@@ -9,6 +9,7 @@
 
 #include "comm/watch/device_errors.h"
 #include "core/error.h"
+#include "core/system_limits.h"
 #include "kernels/cpu/kind.h"
 
 namespace automodel::recipes {
@@ -129,6 +130,9 @@ void set_matmul_precision(MatmulPrecision precision, const at::Device& device, R
 launcher::RankOutcome outcome_of(const std::exception& error) {
   if (const auto* known = dynamic_cast<const UserError*>(&error)) {
     return {static_cast<int>(known->code()), known->what()};
+  }
+  if (const auto text = thread_shortage(error)) {
+    return {static_cast<int>(ExitCode::kRankFailed), *text};
   }
   if (const auto text = comm::device_failure(error)) {
     return {static_cast<int>(ExitCode::kRankFailed), *text};

@@ -19,6 +19,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/phase_times.h"
+#include "core/system_limits.h"
 #include "launcher/environment.h"
 #include "launcher/local_ranks.h"
 #include "loggers/chrome_trace.h"
@@ -268,6 +269,19 @@ void await_save(BackgroundTask& background, const std::string& failure, Reporter
   }
 }
 
+/// LibTorch waits for ever for a thread that the system did not start: it is asked before.
+void set_num_threads(int num_threads, Reporter& reporter) {
+  constexpr int kOthers = 12;  // of the network, the log, the data and the like
+  check_threads(2 * num_threads + kOthers);
+  const int num_cores = launcher::num_usable_cores();
+  if (num_threads > 2 * num_cores) {
+    reporter.warning(cat("OMP_NUM_THREADS asks for ", num_threads,
+                         " threads, and this process may use ", num_cores,
+                         num_cores == 1 ? " core" : " cores", ": they will wait for each other"));
+  }
+  at::set_num_threads(num_threads);
+}
+
 /// Runs one rank from start to end. Every error is caught here and its text left for the peers.
 launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int local_rank,
                               int num_threads) {
@@ -276,12 +290,12 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   RecordedReporter reporter(console, events);
   RunTrackers run_trackers(reporter, events, place.rank == 0);
   place.reporter = &reporter;
-  at::set_num_threads(num_threads);
   std::optional<RankWorlds> worlds;
   // A save that goes on there when a rank fails is waited for after the others have been told why.
   BackgroundTask background;
   launcher::RankOutcome outcome(0);
   try {
+    set_num_threads(num_threads, reporter);
     worlds.emplace(run.recipe, place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
@@ -423,6 +437,7 @@ int run_here(PreparedRun& run, int num_ranks) {
     world.timeout_seconds = timeout_of(run);
     return be_rank(run, world, place.rank, place.num_threads);
   };
+  check_open_files(comm::files_of_store(num_ranks), cat("the store of ", num_ranks, " ranks"));
   local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, secret);
   };

@@ -1,0 +1,65 @@
+#include "core/system_limits.h"
+
+#include <sys/resource.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+namespace automodel {
+
+void raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, the limit stays what it was
+}
+
+void check_open_files(int64_t count, const std::string& purpose) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (static_cast<int64_t>(limit.rlim_cur) >= count) return;
+  throw UserError(cat("a process may have ", int64_t(limit.rlim_cur), " files open here, and ",
+                      purpose, " needs up to ", count, ": raise the limit (ulimit -n ", count, ")"),
+                  ExitCode::kRankFailed);
+}
+
+void check_threads(int count) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool may_end = false;
+  std::vector<std::jthread> threads;
+  std::optional<std::string> shortage;
+  try {
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&] {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return may_end; });
+      });
+    }
+  } catch (const std::system_error& error) {
+    shortage = thread_shortage(error);
+  }
+  {
+    const std::lock_guard lock(mutex);
+    may_end = true;
+  }
+  changed.notify_all();
+  threads.clear();
+  if (shortage) throw UserError(*shortage, ExitCode::kRankFailed);
+}
+
+std::optional<std::string> thread_shortage(const std::exception& error) {
+  const auto* failure = dynamic_cast<const std::system_error*>(&error);
+  if (failure == nullptr || failure->code() != std::errc::resource_unavailable_try_again) return {};
+  return "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max of "
+         "the "
+         "control group) or of address space (ulimit -v), or compute with fewer threads "
+         "(OMP_NUM_THREADS)";
+}
+
+}  // namespace automodel
