@@ -145,8 +145,13 @@ std::optional<RankPlace> mpi_place(const Environment& environment, const Names& 
 /// Whether srun started this process. A shell inside an allocation has SLURM_JOB_ID too; only
 /// srun's tasks have a step of their own.
 bool is_srun_task(const Environment& environment) {
-  if (!environment("SLURM_PROCID") || !environment("SLURM_STEP_ID")) return false;
-  return parse_int(read_text(environment, "SLURM_STEP_ID")).value_or(0) < kFirstSpecialStep;
+  const auto step = environment("SLURM_STEP_ID");
+  if (!environment("SLURM_PROCID") || !step) return false;
+  const auto number = parse_int(*step);
+  if (!number || *number < 0) {
+    throw UserError(cat("SLURM_STEP_ID must be a whole number from 0, found '", *step, "'"));
+  }
+  return *number < kFirstSpecialStep;
 }
 
 std::optional<RankPlace> slurm_place(const Environment& environment) {
@@ -159,6 +164,12 @@ std::optional<RankPlace> slurm_place(const Environment& environment) {
   const auto counts = environment("SLURM_STEP_TASKS_PER_NODE");
   const auto tasks = counts ? tasks_on_node(*counts, node)
                             : tasks_on_node(read_text(environment, "SLURM_NTASKS_PER_NODE"), 0);
+  if (counts && !tasks) {
+    throw UserError(
+        cat("SLURM_STEP_TASKS_PER_NODE must be numbers of tasks such as 2(x3),1, with one for "
+            "node ",
+            node, ", found '", *counts, "'"));
+  }
   if (tasks) place.local_world_size = std::clamp(*tasks, 1, place.world_size);
   if (place.host.empty()) place.host = first_host(read_text(environment, "SLURM_STEP_NODELIST"));
   if (place.host.empty()) place.host = first_host(read_text(environment, "SLURM_JOB_NODELIST"));
@@ -188,11 +199,12 @@ std::optional<int> tasks_on_node(const std::string& tasks_per_node, int node) {
   for (const std::string& piece : split(tasks_per_node, ',')) {
     const size_t paren = piece.find("(x");
     const auto count = parse_int(piece.substr(0, paren));
-    if (!count) return std::nullopt;
+    if (!count || *count < 1) return std::nullopt;
     int repeats = 1;
     if (paren != std::string::npos) {
+      if (!piece.ends_with(')')) return std::nullopt;
       const auto text = parse_int(piece.substr(paren + 2, piece.size() - paren - 3));
-      if (!text) return std::nullopt;
+      if (!text || *text < 1) return std::nullopt;
       repeats = static_cast<int>(*text);
     }
     if (node < repeats) return static_cast<int>(*count);

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -145,7 +146,7 @@ class Watch final {
       const int signal = ::sigtimedwait(&signals_, nullptr, &timeout);
       if (signal > 0 && signal != SIGCHLD) {
         signal_all(children_, signal);
-        last_forwarded_ = signal;
+        forwarded_.insert(signal);
       }
       reap();
       press();
@@ -202,7 +203,7 @@ class Watch final {
               code == static_cast<int>(ExitCode::kRankFailed)};
     }
     const int signal = WTERMSIG(status);
-    if (signal == last_forwarded_) {
+    if (forwarded_.contains(signal)) {
       return {
           {-1, 128 + signal, cat("stopped by signal ", signal, " (", ::strsignal(signal), ")")}};
     }
@@ -242,7 +243,7 @@ class Watch final {
   sigset_t signals_;
   const LocalRun& run_;
   int result_ = 0;
-  int last_forwarded_ = 0;
+  std::set<int> forwarded_;
   double failure_seconds_ = 0;  // of the first; 0: none
   bool has_asked_ = false;
   std::optional<Cause> cause_;

@@ -229,6 +229,18 @@ TEST(SlurmTest, AShellInAnAllocationIsNoTask) {
       kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}))));
 }
 
+TEST(SlurmTest, VariablesThatAreNoNumbersAreNamed) {
+  EXPECT_EQ(error_of(with(kSlurm, {{"SLURM_STEP_ID", "abc"}})),
+            "SLURM_STEP_ID must be a whole number from 0, found 'abc'");
+  for (const char* text : {"2(x", "-7", "2(x0)", "many"}) {
+    EXPECT_EQ(
+        error_of(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", text}, {"SLURM_NODEID", "0"}})),
+        cat("SLURM_STEP_TASKS_PER_NODE must be numbers of tasks such as 2(x3),1, with one for "
+            "node 0, found '",
+            text, "'"));
+  }
+}
+
 TEST(SlurmTest, NamesMissingAndContradictingVariables) {
   EXPECT_EQ(error_of(with(kSlurm, {{"SLURM_NTASKS", "unset"}})),
             "the environment is SLURM's but SLURM_NTASKS is not set");
