@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -11,6 +12,8 @@
 #include <thread>
 
 #include "core/descriptor.h"
+#include "core/file.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "report/facts/run_facts.h"
 #include "report/facts/time_left.h"
@@ -59,6 +62,17 @@ TEST(BrailleTest, ACurveIsDrawnFromItsColumns) {
   // The lowest dot, then up to the highest one; a whole column, and the highest again.
   EXPECT_EQ(draw_dots({{&curve, 0}}, chart), (std::vector<std::string>{"⡸⡏"}));
   EXPECT_EQ(draw_dots({}, chart), (std::vector<std::string>{"⠀⠀"}));
+}
+
+TEST(BrailleTest, NumbersWhoseDifferenceIsNoneAreNotDrawn) {
+  const std::vector<double> steps = {0, 1, 2}, losses = {1e308, -1e308, 3};
+  const Range range = range_of(losses);
+  EXPECT_EQ(range.low, 3);
+  EXPECT_EQ(range.high, 3);
+  const Curve curve = make_curve(steps, losses, range_of(steps), 2, 0);
+  EXPECT_EQ(curve.non_finite_x.size(), 2U);
+  const DotChart chart{2, 1, {0, 2, false}, range, false};
+  EXPECT_EQ(draw_dots({{&curve, 0}}, chart).size(), 1U);
 }
 
 TEST(BrailleTest, RunsHaveColours) {
@@ -287,6 +301,33 @@ TEST(WatchTest, ThatIsNoTerminalGetsALineAStepUntilTheEnd) {
             "a | step 0 | loss 3 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
             "a | step 1 | loss nan | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
             "a | done\n");
+}
+
+/// A run that goes back to a checkpoint does steps again, and is soon as far as it was.
+TEST(WatchTest, StepsThatAreDoneAgainArePrintedAgain) {
+  const TemporaryDirectory parent;
+  const std::string second = step_line(1, "2", "2026-08-01T00:00:02.000Z");
+  const std::string folder =
+      write_run(parent, {.name = "a",
+                         .training = step_line(0, "3", "2026-08-01T00:00:01.000Z") + second +
+                                     step_line(2, "9", "2026-08-01T00:00:03.000Z")});
+  std::ostringstream out;
+  testing::internal::CaptureStdout();  // no terminal
+  std::thread watcher([&] { watch({{folder}, false}, out); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  write_file_atomic(path_join(folder, "training.jsonl"),
+                    step_line(0, "3", "2026-08-01T00:00:01.000Z") + second +
+                        step_line(2, "1", "2026-08-01T00:00:09.000Z"));
+  append(path_join(folder, "events.jsonl"),
+         "{\"event\": \"end\", \"timestamp\": \"2026-08-01T00:00:10.000Z\"}\n");
+  watcher.join();
+  testing::internal::GetCapturedStdout();
+  std::vector<std::string> steps;
+  for (const std::string& line : split(out.str(), '\n')) {
+    if (line.find("| step") != std::string::npos) steps.push_back(line.substr(0, 21));
+  }
+  EXPECT_EQ(steps, (std::vector<std::string>{"a | step 0 | loss 3 |", "a | step 1 | loss 2 |",
+                                             "a | step 2 | loss 9 |", "a | step 2 | loss 1 |"}));
 }
 
 TEST(WatchTest, EventsThatMatterAreLinesBetweenTheSteps) {

@@ -31,10 +31,16 @@ struct Cell {
   bool has_non_finite = false;
 };
 
+/// Whether a value is finite and small enough for the difference of two to be so.
+bool is_drawn(double value) {
+  constexpr double kMost = 1e300;
+  return std::abs(value) <= kMost;
+}
+
 }  // namespace
 
 void Range::add(double value) {
-  if (!std::isfinite(value)) return;
+  if (!is_drawn(value)) return;
   low = is_empty ? value : std::min(low, value);
   high = is_empty ? value : std::max(high, value);
   is_empty = false;
@@ -50,7 +56,7 @@ Curve make_curve(const std::vector<double>& x, const std::vector<double>& y, con
     const double at = std::floor((x[i] - range.low) / width);
     Cell& cell =
         cells[static_cast<size_t>(std::clamp(at, 0.0, static_cast<double>(num_columns - 1)))];
-    if (std::isfinite(y[i])) {
+    if (is_drawn(y[i])) {
       cell.values.add(y[i]);
       cell.smooth = mean.add(y[i]);
     } else {

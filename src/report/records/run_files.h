@@ -26,6 +26,7 @@ struct RecordedRun {
   std::string folder;  ///< as it was given
   Json description;    ///< run.json; null without one
   StepTable steps;
+  int64_t num_step_rewrites = 0;  ///< how often its records were cut or written anew
   std::vector<ValidationPoint> validations;
   EventLog events;
   int64_t num_unread_lines = 0;  ///< half-written, or otherwise no record

@@ -33,6 +33,7 @@ bool RunFollower::is_rewritten(const Followed& file, const std::string& path,
 void RunFollower::read_new_steps(const std::string& path, const FileState& now) {
   if (is_rewritten(training_, path, now)) {
     run_.steps = {};
+    ++run_.num_step_rewrites;
     num_unread_steps_ = 0;
     training_.offset = 0;
   }

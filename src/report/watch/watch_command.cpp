@@ -8,6 +8,7 @@
 #include <memory>
 #include <ostream>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -89,6 +90,8 @@ class LinePrinter final {
   /// What of a run is printed.
   struct Printed {
     size_t num_steps = 0;
+    std::vector<double> seconds;  ///< when the steps that are printed were done
+    int64_t num_step_rewrites = 0;
     int64_t num_events = 0;
     std::string note;
   };
@@ -102,7 +105,11 @@ class LinePrinter final {
   void print_run(const RecordedRun& run, Printed& printed) {
     const std::string note = format_note(run.description);
     if (std::exchange(printed.note, note) != note && !note.empty()) print_line(run, note);
-    printed.num_steps = std::min(printed.num_steps, run.steps.size());
+    if (std::exchange(printed.num_step_rewrites, run.num_step_rewrites) != run.num_step_rewrites) {
+      const auto same = std::ranges::mismatch(printed.seconds, run.steps.seconds).in1;
+      printed.num_steps = static_cast<size_t>(same - printed.seconds.begin());
+      printed.seconds.resize(printed.num_steps);
+    }
     if (printed.num_events > run.events.count()) printed.num_events = 0;
     std::vector<const RunEvent*> events;
     for (const RunEvent& event : run.events) {
@@ -115,6 +122,7 @@ class LinePrinter final {
         out_ << event_text(run, *events[next++]) << "\n";
       }
       out_ << step_text(run, row) << "\n";
+      printed.seconds.push_back(run.steps.seconds[row]);
     }
     for (; next < events.size(); ++next) out_ << event_text(run, *events[next]) << "\n";
   }
