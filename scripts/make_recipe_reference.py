@@ -20,7 +20,8 @@ Every section and key of a recipe, made by `scripts/make_recipe_reference.py` fr
 which the program makes from its own options. Do not edit this page. `automodel explain SECTION.KEY` says the same
 of one key.
 
-- A key without a default is absent unless it is written; its meaning says what that means. `null`, `none` and `~` are no value.
+- A key without a default is absent unless it is written; its meaning says what that means. `null`, `none` and `~`
+  are no value (on the command line `none` alone).
 - A value may hold `${NAME}` or `${NAME,default}`: the value of an environment variable.
 - "No effect here" means that the key is known and checked, and that setting it gives a warning with the reason.
 - Sections with a `_target_` list the keys of all their targets. A key of another target than the one written is a
@@ -93,6 +94,10 @@ def range_of(schema):
     return "" if high is None else f", at most {number(high)}"
 
 
+def is_of_several_targets(schema):
+    return "title" in schema.get("anyOf", [{}])[0]
+
+
 def values_of(schema, key):
     """What the alternatives of a schema say under `key`, each once."""
     if key in schema:
@@ -104,12 +109,23 @@ def values_of(schema, key):
     return found
 
 
+def of_targets(schema, key):
+    """What a key of several targets has under `key`, each value once with the targets' names."""
+    names = {}
+    for part in schema["anyOf"]:
+        for value in values_of(part, key) or [None]:
+            names.setdefault(None if value is None else code(value) if key == "default" else value, []).append(part["title"])
+    if len(names) == 1:
+        return next(iter(names)) or ""
+    shown = names.items() if key == "description" else [(value, told) for value, told in names.items() if value]
+    return "; ".join(f"{value or 'none'} ({', '.join(told)})" for value, told in shown)
+
+
 def row(key, schema):
     default = " or ".join(code(value) for value in values_of(schema, "default"))
     meaning = "; or ".join(values_of(schema, "description"))
-    if "anyOf" in schema:  # one key of several targets
-        texts = unique(text for part in schema["anyOf"] for text in values_of(part, "description"))
-        meaning = "; or ".join(texts) if len(texts) > 1 else meaning
+    if is_of_several_targets(schema):
+        default, meaning = of_targets(schema, "default"), of_targets(schema, "description")
     cells = [f"`{key}`", type_of(schema), default, meaning or "one of upstream's keys; nothing here reads it"]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

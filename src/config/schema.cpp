@@ -154,8 +154,22 @@ std::string range_text(const Json& schema) {
   return text;
 }
 
+/// Whether the schema is that of a key that targets have differently: of each of them by its title.
+bool is_of_several_targets(const Json& schema) {
+  const Json* options = schema.find("anyOf");
+  return options != nullptr && options->as_array()[0].contains("title");
+}
+
 /// "integer, at least 1", "one of a, b", "list of numbers", "section".
 std::string type_text(const Json& schema) {
+  if (is_of_several_targets(schema)) {
+    std::vector<std::string> texts;
+    for (const Json& variant : schema.at("anyOf").as_array()) {
+      std::string text = type_text(variant);
+      if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+    }
+    return join(texts, " or ");
+  }
   if (const Json* options = schema.find("anyOf")) {
     const Json* names = options->as_array()[0].find("enum");
     if (names == nullptr) {
@@ -171,7 +185,9 @@ std::string type_text(const Json& schema) {
   const Json* type = schema.find("type");
   if (const Json* names = schema.find("enum"); names != nullptr && type == nullptr) {
     std::vector<std::string> words;
-    for (const Json& name : names->as_array()) words.push_back(name.as_string());
+    for (const Json& name : names->as_array()) {
+      if (name.is_string()) words.push_back(name.as_string());
+    }
     return cat("one of ", join(words, ", "));
   }
   if (type == nullptr) return "any value";
@@ -191,6 +207,11 @@ std::string type_text(const Json& schema) {
 
 std::string headline(std::string_view key, const Json& schema) {
   std::string text = cat(key, ": ", type_text(schema));
+  if (is_of_several_targets(schema)) {
+    const auto has_default = [](const Json& variant) { return variant.contains("default"); };
+    const bool is_any = std::ranges::any_of(schema.at("anyOf").as_array(), has_default);
+    return is_any ? cat(text, " (default by _target_)") : text;
+  }
   if (const Json* value = schema.find("default")) {
     text += cat(" (default ",
                 value->is_string() && value->as_string() != "" ? value->as_string() : value->dump(),
@@ -211,6 +232,12 @@ std::vector<std::string> keys_of(const Json& schema) {
 const Json* step(const Json& schema, const std::string& key) {
   if (const Json* properties = schema.find("properties")) {
     if (const Json* found = properties->find(key)) return found;
+  }
+  if (const Json* patterns = schema.find("patternProperties")) {
+    for (const auto& [pattern, found] : patterns->as_object()) {
+      // Every pattern is "^" and how keys begin. Those of an empty schema say nothing of theirs.
+      if (!found.as_object().empty() && key.starts_with(pattern.substr(1))) return &found;
+    }
   }
   const Json* values = schema.find("additionalProperties");
   if (values != nullptr && values->is_object()) return values;
@@ -255,8 +282,26 @@ std::string hint_by_text(const Json& schema, std::string_view key) {
              num_left == 0 ? "" : cat(" and ", num_left, " more"));
 }
 
+/// What each of several targets has a key as, a line each and its text below where texts differ.
+std::string variants_text(const Json& schema) {
+  const Json::Array& variants = schema.at("anyOf").as_array();
+  const auto doc_of = [](const Json& variant) {
+    const Json* doc = variant.find("description");
+    return doc == nullptr ? std::string() : doc->as_string();
+  };
+  const bool have_one_doc = std::ranges::all_of(
+      variants, [&](const Json& it) { return doc_of(it) == doc_of(variants[0]); });
+  std::string text = have_one_doc ? cat("\n  ", doc_of(variants[0])) : "";
+  for (const Json& variant : variants) {
+    text += cat("\n  ", headline(variant.at("title").as_string(), variant));
+    if (!have_one_doc) text += cat("\n      ", doc_of(variant));
+  }
+  return text;
+}
+
 /// A key's headline and text; of a section also its keys.
 std::string description_of(const Json& schema, const std::string& path) {
+  if (is_of_several_targets(schema)) return cat(headline(path, schema), variants_text(schema));
   std::string text = headline(path, schema);
   if (const Json* doc = schema.find("description")) text += cat("\n  ", doc->as_string());
   const Json* required = schema.find("required");

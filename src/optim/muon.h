@@ -68,7 +68,8 @@ struct MuonConfig {
               "learning rate of the head; absent: lr / sqrt(hidden size)")
             .at_least(0),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 
@@ -98,7 +99,8 @@ struct TorchMuonConfig {
               "times what lr changes a matrix [out, in]: original, by sqrt(max(1, out / in)), also "
               "when absent; match_rms_adamw, by 0.2 sqrt(max(out, in))"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 

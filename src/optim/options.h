@@ -73,7 +73,8 @@ struct AdamConfig {
             .without_effect("the step count never leaves the CPU here"),
         field("differentiable", &C::differentiable, "differentiate through the step"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 
@@ -122,7 +123,8 @@ struct FusedAdamConfig {
         field("capturable", &C::capturable, "implementation choice of torch")
             .without_effect("the step count never leaves the CPU here"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 
@@ -151,7 +153,7 @@ struct Adam8bitConfig {
             .at_least(0),
         field("amsgrad", &C::amsgrad, "not with averages in 8 bits"),
         field("optim_bits", &C::optim_bits,
-              "32, which has no effect: the averages have 8 bits as the name says"),
+              "must be 32, bitsandbytes' default; the averages have 8 bits whatever it says"),
         field("args", &C::args, "an object of Python that replaces the options"),
         field("min_8bit_size", &C::min_8bit_size,
               "tensors with fewer elements keep averages in float32")
@@ -160,7 +162,8 @@ struct Adam8bitConfig {
               "keep the averages in memory that a CUDA device shares with the host; on a CPU they "
               "lie in its memory either way"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 
@@ -202,7 +205,8 @@ struct FlashAdamWConfig {
         field("fused", &C::fused, "implementation choice of flashoptim")
             .without_effect("the update is always one fused pass here"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 
@@ -232,7 +236,8 @@ struct SgdConfig {
         field("fused", &C::fused, "implementation choice of torch")
             .without_effect("the update is always one fused pass here"),
         field("param_group_overrides", &C::param_group_overrides,
-              "learning rate and weight decay by parameter name")};
+              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
+              "and wd_mult, which multiply their learning rate and weight decay")};
   }
 };
 

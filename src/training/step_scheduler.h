@@ -37,10 +37,14 @@ struct StepSchedulerConfig {
         field("local_batch_size", &C::local_batch_size,
               "sequences per micro-batch of one data-parallel rank")
             .above(0),
-        field("num_epochs", &C::num_epochs, "passes over the training set; null: from max_steps")
+        field("num_epochs", &C::num_epochs,
+              "passes over the training set; null: as many as max_steps takes")
             .above(0)
             .at_most(1e9),
-        field("max_steps", &C::max_steps, "optimizer steps after which the run ends").above(0),
+        field("max_steps", &C::max_steps,
+              "optimizer steps after which the run ends, unless num_epochs ends it before; "
+              "num_epochs: null leaves max_steps alone")
+            .above(0),
         field("ckpt_every_steps", &C::ckpt_every_steps,
               "steps between checkpoints; null: one epoch")
             .above(0),

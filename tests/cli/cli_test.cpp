@@ -135,6 +135,12 @@ TEST(CliTest, AKeyWithoutItsSectionIsFound) {
   const ProgramResult lr = automodel({"explain", "lr"});
   EXPECT_EQ(lr.status, 0) << lr.err;
   EXPECT_EQ(lr.out, automodel({"explain", "optimizer.lr"}).out);
+  EXPECT_THAT(lr.out,
+              HasSubstr("adamw, fused_adam, flash_adamw: number, at least 0 (default 1e-04)"));
+  EXPECT_THAT(automodel({"explain", "distributed"}).out,
+              HasSubstr("data_parallel_sharding_strategy: one of no_shard, optim, "));
+  EXPECT_THAT(automodel({"explain", "validation_dataset_mine.split"}).out,
+              HasSubstr("validation_dataset_mine.split: string"));
 }
 
 TEST(CliTest, NoRanksAreRefused) {

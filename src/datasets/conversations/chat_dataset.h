@@ -44,7 +44,7 @@ struct ChatDatasetConfig {
             .at_most(kMostTokens),
         field("padding", &Config::padding, "max_length pads every sample to seq_length"),
         field("truncation", &Config::truncation, "true cuts samples to seq_length"),
-        field("start_of_turn_token", &Config::start_of_turn_token, "nothing")
+        field("start_of_turn_token", &Config::start_of_turn_token, "not used")
             .without_effect("upstream ignores it too"),
         field("chat_template", &Config::chat_template,
               "template, or a file with one, in place of the tokenizer's own"),

@@ -292,7 +292,7 @@ constexpr auto FSDP2Config::fields() {
             "reduce gradients on the last micro-batch of a step only"),
       field("reshard_after_forward", &C::reshard_after_forward,
             "free gathered parameters after forward; absent: all but the last layer"),
-      field("backend", &C::backend, "what dist_env.backend is where a recipe does not set that"),
+      field("backend", &C::backend, "used where dist_env.backend is absent"),
       field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
             "split sequences over tensor-parallel ranks (sequence_parallel), as overlapping needs "
             "it; collectives are not overlapped here"),
@@ -341,7 +341,7 @@ constexpr auto MegatronFSDPConfig::fields() {
             "two gather buffers; gathers always use freed memory again here"),
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false or true (full)"),
-      field("backend", &C::backend, "what dist_env.backend is where a recipe does not set that")};
+      field("backend", &C::backend, "used where dist_env.backend is absent")};
 }
 
 constexpr auto DDPConfig::fields() {
@@ -352,7 +352,7 @@ constexpr auto DDPConfig::fields() {
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
             "which parts recompute: all, language, vision, audio, multimodal")
           .or_one(),
-      field("backend", &C::backend, "what dist_env.backend is where a recipe does not set that"),
+      field("backend", &C::backend, "used where dist_env.backend is absent"),
       field("broadcast_buffers", &C::broadcast_buffers, "send rank 0's buffers before forward")
           .without_effect("no forward changes a buffer, so all ranks have the same ones"),
       field("find_unused_parameters", &C::find_unused_parameters,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,14 +55,23 @@ struct BackendSection {
   std::optional<bool> compile_norm;
   std::optional<bool> compile_router_weight;
 
-  /// Fields from `experts` on choose among implementations: nothing reads them.
+  /// Those that something reads. The others choose among implementations, of which there is one
+  /// here.
+  static constexpr std::array kReadKeys = {"enable_fsdp_optimizations",
+                                           "fake_balanced_gate",
+                                           "fake_gate_noise",
+                                           "benchmark_static_routing",
+                                           "cuda_graph",
+                                           "gate_precision",
+                                           "te_fp8"};
+
   static constexpr auto fields() {
     using S = BackendSection;
     return std::tuple{
         field("enable_fsdp_optimizations", &S::enable_fsdp_optimizations,
               "units of experts stay gathered and reduce once a step"),
         field("fake_balanced_gate", &S::fake_balanced_gate, "every expert gets as many tokens"),
-        field("fake_gate_noise", &S::fake_gate_noise, "0: the only noise of a balanced gate here")
+        field("fake_gate_noise", &S::fake_gate_noise, "noise of the balanced gate; must be 0")
             .at_least(0),
         field("benchmark_static_routing", &S::benchmark_static_routing,
               "routes are computed once; needs fake_balanced_gate"),
@@ -90,7 +100,7 @@ struct BackendSection {
               "of dispatcher hybridep"),
         field("dispatcher_hybridep_num_blocks_unpermute",
               &S::dispatcher_hybridep_num_blocks_unpermute, "of dispatcher hybridep"),
-        field("mok", &S::mok, "of dispatcher mok"),
+        field("mok", &S::mok, "options of dispatcher mok"),
         field("enable_hf_state_dict_adapter", &S::enable_hf_state_dict_adapter,
               "Hugging Face names in checkpoints; they always have them here"),
         field("enable_deepep", &S::enable_deepep, "an old name of dispatcher"),

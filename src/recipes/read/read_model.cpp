@@ -157,12 +157,12 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
 
 /// Warns once of all keys that choose among implementations.
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
-  const std::vector<std::string> read = {
-      "_target_",       "enable_fsdp_optimizations", "fake_gate_noise", "fake_balanced_gate",
-      "gate_precision", "benchmark_static_routing",  "te_fp8",          "cuda_graph"};
   std::vector<std::string> idle;
   for (const Node& child : backend.children()) {
-    if (!contains(read, child.key()) && !child.is_null()) idle.push_back(child.key());
+    const bool is_read =
+        child.key() == "_target_" || std::ranges::find(BackendSection::kReadKeys, child.key()) !=
+                                         BackendSection::kReadKeys.end();
+    if (!is_read && !child.is_null()) idle.push_back(child.key());
   }
   if (idle.empty()) return;
   diagnostics.warning_at_key(

@@ -1,5 +1,11 @@
 #include "recipes/read/recipe_schema.h"
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "config/schema.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/dataset_recipe.h"
@@ -14,23 +20,6 @@
 namespace automodel::recipes {
 
 namespace {
-
-/// Adds a property whose schema accepts what the existing or the new one accepts.
-void merge(Json& properties, const std::string& key, const Json& schema) {
-  if (!properties.contains(key)) {
-    properties[key] = schema;
-    return;
-  }
-  Json& present = properties[key];
-  if (present.dump() == schema.dump()) return;
-  Json both = Json::object();
-  Json options = Json::array();
-  options.push_back(present);
-  options.push_back(schema);
-  both["anyOf"] = std::move(options);
-  if (const Json* doc = present.find("description")) both["description"] = *doc;
-  present = std::move(both);
-}
 
 /// The schema of a target's name: a known one, or any other name in upstream's packages, which this
 /// version may not have.
@@ -52,16 +41,56 @@ Json name_schema(const config::TargetNames& registry) {
   return schema;
 }
 
+/// A schema of a key, and the targets that have the key so.
+struct KeyVariant {
+  Json schema;
+  std::vector<std::string> targets;
+};
+
+/// One schema of a key that several targets have: theirs, if it is the same, or else one that takes
+/// what any of them takes, of which each `title` names the targets.
+Json schema_of_variants(std::vector<KeyVariant> variants) {
+  if (variants.size() == 1) return std::move(variants[0].schema);
+  Json schema = Json::object();
+  if (const Json* doc = variants[0].schema.find("description")) schema["description"] = *doc;
+  schema["anyOf"] = Json::array();
+  for (KeyVariant& variant : variants) {
+    variant.schema["title"] = join(variant.targets, ", ");
+    schema["anyOf"].push_back(std::move(variant.schema));
+  }
+  return schema;
+}
+
+/// "AdamW" of "torch.optim.AdamW"; the whole name where another target ends so.
+std::string short_name(const config::TargetNames& registry, const std::string& name) {
+  const std::string last = name.substr(name.rfind('.') + 1);
+  const auto ends_so = [&](const config::TargetInfo& info) {
+    return info.unsupported_reason.empty() && info.name.substr(info.name.rfind('.') + 1) == last;
+  };
+  return std::ranges::count_if(registry.infos(), ends_so) > 1 ? name : last;
+}
+
 /// The schema of an object with a `_target_` among the registry's names; it allows the options of
 /// all names, so that editors complete them.
 Json target_schema(const config::TargetNames& registry, const char* doc) {
-  Json properties = Json::object();
+  std::vector<std::string> keys;
+  std::map<std::string, std::vector<KeyVariant>> variants;
   for (const config::TargetInfo& info : registry.infos()) {
-    if (!info.unsupported_reason.empty()) continue;
-    if (const Json* options = info.options.find("properties")) {
-      for (const auto& [key, schema] : options->as_object()) merge(properties, key, schema);
+    const Json* options = info.options.find("properties");
+    if (!info.unsupported_reason.empty() || options == nullptr) continue;
+    for (const auto& [key, schema] : options->as_object()) {
+      std::vector<KeyVariant>& of_key = variants[key];
+      if (of_key.empty()) keys.push_back(key);
+      auto same = std::ranges::find_if(of_key, [&, text = schema.dump()](const KeyVariant& it) {
+        return it.schema.dump() == text;
+      });
+      if (same == of_key.end()) same = of_key.insert(same, {schema, {}});
+      same->targets.push_back(short_name(registry, info.name));
     }
   }
+  Json properties = Json::object();
+  for (const std::string& key : keys)
+    properties[key] = schema_of_variants(std::move(variants[key]));
   properties["_target_"] = name_schema(registry);
   Json schema = Json::object();
   schema["type"] = Json(Json::Array{Json("object"), Json("null")});
@@ -183,7 +212,14 @@ Json model_schema(const char* doc) {
   Json anything = Json::object();
   anything["description"] = "folder or name of a configuration, or its keys";
   schema["properties"]["config"] = anything;
-  schema["properties"]["backend"] = section<BackendSection>("which kernels compute what");
+  Json backend = section<BackendSection>("which kernels compute what");
+  for (auto& [key, of_key] : backend["properties"].as_object()) {
+    if (std::ranges::find(BackendSection::kReadKeys, key) != BackendSection::kReadKeys.end())
+      continue;
+    of_key["description"] =
+        cat(of_key.at("description").as_string(), ". No effect here: there is one of each here");
+  }
+  schema["properties"]["backend"] = std::move(backend);
   schema["properties"]["backend"]["properties"]["_target_"] =
       name_schema(section_targets("backend"));
   schema["properties"]["backend"]["properties"]["te_fp8"]["properties"]["_target_"] =

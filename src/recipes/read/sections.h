@@ -60,10 +60,11 @@ struct ClipSection {
 
   static constexpr auto fields() {
     using S = ClipSection;
-    return std::tuple{field("max_norm", &S::max_norm, "largest norm of all gradients; null: 1")
+    return std::tuple{field("max_norm", &S::max_norm,
+                            "largest norm of all gradients; null: 1; .inf clips nothing")
                           .above(0)
                           .or_infinite(),
-                      field("norm_type", &S::norm_type, "2: the only norm here").or_infinite(),
+                      field("norm_type", &S::norm_type, "must be 2").or_infinite(),
                       field("backend", &S::backend, "triton or te")
                           .without_effect("the norm is one float64 pass here"),
                       field("on_spike", &S::on_spike,
@@ -100,7 +101,7 @@ struct PackedSequenceSection {
             .at_most(datasets::kMostTokens),
         field("packing_strategy", &S::packing_strategy, "thd or neat"),
         field("max_packs", &S::max_packs, "packs at most").above(0),
-        field("prepacked", &S::prepacked, "the data are packs already; only false"),
+        field("prepacked", &S::prepacked, "the data are packs already; must be false"),
         field("num_proc", &S::num_proc,
               "threads that tokenize; absent: as many as the rank computes with")
             .above(0),
@@ -151,7 +152,9 @@ struct CheckpointSection {
         field("max_recent_checkpoints", &S::max_recent_checkpoints,
               "checkpoints to keep; absent: all")
             .above(0),
-        field("best_metric_key", &S::best_metric_key, "validation set that LOWEST_VAL follows"),
+        field("best_metric_key", &S::best_metric_key,
+              "validation set that LOWEST_VAL follows where there are several; a single one is "
+              "followed by any name"),
         field("is_async", &S::is_async,
               "save while training goes on, from a copy that takes the memory of what is saved"),
         field("wait_for_staging", &S::wait_for_staging, "wait until the copy is made")
@@ -256,7 +259,7 @@ struct TokenizerSection {
         field("force_default", &S::force_default, "which class reads it")
             .without_effect(kOneReader),
         field("force_hf", &S::force_hf, "which class reads it").without_effect(kOneReader),
-        field("padding_side", &S::padding_side, "right"),
+        field("padding_side", &S::padding_side, "must be right"),
         field("truncation_side", &S::truncation_side,
               "right or left: what texts lose that truncation cuts; absent: as the tokenizer's "
               "configuration says"),
