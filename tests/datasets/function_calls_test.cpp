@@ -165,10 +165,6 @@ TEST_F(FunctionCallsTest, LimitsLengthsAndTemplatesOfTraces) {
   config.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
   EXPECT_EQ(text_of(AgentChatDataset(config, encoder_).at(0).input_ids), "ABC");
   config.seq_length = 3;
-  EXPECT_EQ(
-      finding(config),
-      "seq_length 3 does nothing without truncation, padding: max_length, truncate_history or "
-      "filter_overlong");
   config.truncation = Truncation::kToLength;
   EXPECT_EQ(text_of(AgentChatDataset(config, encoder_).at(0).input_ids), "AB");
   config.padding = Padding::kMaxLength;

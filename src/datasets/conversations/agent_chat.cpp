@@ -27,11 +27,6 @@ void validate(const AgentChatConfig& config) {
   }
 }
 
-bool acts_on_length(const AgentChatConfig& config) {
-  return config.truncation == Truncation::kToLength || config.padding == Padding::kMaxLength ||
-         config.truncate_history || config.filter_overlong;
-}
-
 }  // namespace
 
 SourceOptions AgentChatConfig::source() const {
@@ -62,12 +57,6 @@ AgentChatDataset::AgentChatDataset(const AgentChatConfig& config, const TextEnco
       formatter_(encoder, config.chat_template, config.format()),
       rows_(static_cast<size_t>(source_.size())) {
   std::iota(rows_.begin(), rows_.end(), int64_t{0});
-  if (config_.seq_length && !acts_on_length(config_)) {
-    findings_.push_back(
-        cat("seq_length ", *config_.seq_length,
-            " does nothing without truncation, padding: max_length, truncate_history or "
-            "filter_overlong"));
-  }
   filter();
   at(0);
 }

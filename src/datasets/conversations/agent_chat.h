@@ -93,7 +93,7 @@ class AgentChatDataset final : public Dataset {
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
-  /// Warnings for a run: rows that were left out, a seq_length without effect.
+  /// Warnings for a run: rows that were left out.
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:

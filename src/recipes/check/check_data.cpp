@@ -43,6 +43,18 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   }
 }
 
+/// Warns of a length that nothing cuts or pads samples to. Block diffusion goes by it in any case.
+void check_length(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+  const Node* written = section.node.find("seq_length");
+  const bool has_length = written != nullptr && written->is_scalar() && !written->is_null();
+  if (!has_length || recipe.dllm || section.plan == nullptr || section.plan->acts_on_length())
+    return;
+  diagnostics.warning_at_key(
+      *written,
+      "'seq_length' has no effect on samples without truncation: true (which cuts longer ones) or "
+      "padding: max_length (which fills shorter ones); automodel plan alone goes by it");
+}
+
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
 void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                      Diagnostics& diagnostics) {
@@ -252,6 +264,7 @@ void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& di
     Diagnostics found = diagnostics;
     check_dataset(recipe, *section, found);
     check_positions(recipe, *section, found);
+    check_length(recipe, *section, found);
     const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
     if (has_tokenizer && loads_tokenizers) check_tokenizer(recipe, *section, found);
     add_new_findings(found, diagnostics);

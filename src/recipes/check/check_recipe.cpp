@@ -20,7 +20,8 @@ std::string how_ranks_were_chosen(const Recipe& recipe, int64_t ranks) {
   const bool fits = distributed::check_setup(recipe.distributed, of_student).empty() &&
                     training::check_step_scheduler(recipe.step_scheduler, dp).empty();
   const std::string text = ranks == 1 ? "1 rank" : cat(ranks, " ranks");
-  if (!fits) return cat("checked for ", text, ": mesh and batch sizes fit no number of ranks\n");
+  if (!fits)
+    return cat("checked for ", text, ": its mesh and batch sizes fit no number of ranks\n");
   return cat("checked for ", text, ", the fewest that the recipe fits",
              "; --world-size says another number\n");
 }

@@ -73,6 +73,16 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return false;
   }
 
+  bool acts_on_length() const override {
+    if constexpr (requires { config_.truncate_history; }) {
+      if (config_.truncate_history || config_.filter_overlong) return true;
+    }
+    if constexpr (requires { config_.padding; }) {
+      return truncates() || config_.padding == datasets::Padding::kMaxLength;
+    }
+    return true;
+  }
+
   std::vector<std::string> unread_columns() const override {
     std::vector<std::string> unread;
     if constexpr (requires { config_.columns_read(); }) {
