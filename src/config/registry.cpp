@@ -189,7 +189,9 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
   constexpr size_t kFew = 4;  // names that are worth listing
   std::vector<std::string> plain;
   for (const TargetInfo& info : infos_) {
-    if (info.unsupported_reason.empty()) plain.push_back(plain_name(info.name));
+    std::string name = plain_name(info.name);
+    const bool is_new = std::ranges::find(plain, name) == plain.end();
+    if (info.unsupported_reason.empty() && is_new) plain.push_back(std::move(name));
   }
   const std::string known = plain.size() > kFew ? "" : cat("; known are ", join(plain, ", "));
   const std::string other = diagnostics.kind_of(target.name);

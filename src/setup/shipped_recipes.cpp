@@ -216,7 +216,7 @@ const ShippedRecipe& shipped_by_name(const std::vector<ShippedRecipe>& recipes,
   if (hint.empty() && !wanted.empty() && !about.empty()) {
     std::vector<std::string> found;
     for (const ShippedRecipe& recipe : about) found.push_back(recipe.name);
-    hint = cat("; '", wanted, "' is said of ", join(found, ", "));
+    hint = cat("; '", wanted, "' is in what is said of ", join(found, ", "));
   }
   throw UserError(cat("no shipped recipe '", wanted, "'", hint, "; automodel ls lists them"));
 }
@@ -240,7 +240,7 @@ int copy_shipped(const std::string& name, const std::string& destination) {
     path = fs::path(path_join(path, file_name(recipe.path))).lexically_normal();
   }
   write_new_file(path, text_of_copy(recipe, path));
-  std::cout << path << ": a copy of " << recipe.name << "; automodel check " << path << "\n";
+  std::cout << path << ": a copy of " << recipe.name << "; next: automodel check " << path << "\n";
   return 0;
 }
 

@@ -10,8 +10,8 @@ std::unique_ptr<CudaRuntime> open_cuda() {
   constexpr const char* kLibrary = "libautomodel_cuda.so";
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
-    throw UnsupportedError(
-        cat("no CUDA here: ", ::dlerror(), " (built with -DAUTOMODEL_CUDA=ON, see README.md)"));
+    throw UnsupportedError(cat("no CUDA here: ", ::dlerror(),
+                               " (scripts/setup.sh --cuda, then cmake --preset cuda, builds it)"));
   }
   using Make = CudaRuntime*();
   auto* make = reinterpret_cast<Make*>(::dlsym(library, "automodel_make_cuda_runtime"));

@@ -72,7 +72,8 @@ TEST(ShippedRecipesTest, ARecipeIsFoundByItsNameOrTheLastPart) {
   EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "a/tow"); }),
             "no shipped recipe 'a/tow'; did you mean 'a/two'?; automodel ls lists them");
   EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "gemma"); }),
-            "no shipped recipe 'gemma'; 'gemma' is said of a/one, a/two, b/two; automodel ls lists "
+            "no shipped recipe 'gemma'; 'gemma' is in what is said of a/one, a/two, b/two; "
+            "automodel ls lists "
             "them");
   EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "nosuch"); }),
             "no shipped recipe 'nosuch'; automodel ls lists them");
