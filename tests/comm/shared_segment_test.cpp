@@ -33,6 +33,7 @@ class WrittenStore final : public Store {
   }
   bool has(const std::string& key) override { return values_.contains(key); }
   int64_t add(const std::string&, int64_t) override { return 0; }
+  void erase(const std::string& key) override { values_.erase(key); }
   std::unique_ptr<Store> connect_again() override { return nullptr; }
 
  private:

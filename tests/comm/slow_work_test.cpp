@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "comm/patience.h"
+#include "comm/store/store_client.h"
 
 namespace automodel::comm {
 namespace {
@@ -111,6 +112,28 @@ TEST(SlowWorkTest, AStoreThatIsGoneWhenTheWorkIsDoneIsExplained) {
       patient());
   EXPECT_THAT(result.errors[1], HasSubstr("vanished during saving of group world"));
   EXPECT_EQ(result.kinds[1], "PeerFailure");
+}
+
+TEST(SlowWorkTest, TheStoreDoesNotGrowWithEveryMeeting) {
+  RanksOptions options = with_timeout(20);
+  int port = 0;  // in each rank's process
+  options.adjust = [&](int, WorldOptions& world) { port = world.port; };
+  expect_ranks(
+      3,
+      [&](World& world) {
+        SlowWork& slow = world.slow_work();
+        StoreClient store({"127.0.0.1", port, options.secret, 20});
+        const auto num_keys_after = [&](int num_meetings) {
+          for (int i = 0; i < num_meetings; ++i) slow.run("saving", [] {});
+          world.group().barrier();
+          const int64_t num_keys = store.getNumKeys();
+          world.group().barrier();
+          return num_keys;
+        };
+        const int64_t before = num_keys_after(2), after = num_keys_after(20);
+        expect(after <= before, cat(before, " keys, then ", after));
+      },
+      options);
 }
 
 TEST(SlowWorkTest, ARankThatEndsIsNamedInTime) {

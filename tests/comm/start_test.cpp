@@ -131,8 +131,8 @@ TEST(StartTest, NoAnswerFromTheStoreSaysWhere) {
   };
   const RanksResult result = run_ranks(1, nothing, options);
   EXPECT_THAT(result.errors[0],
-              testing::StartsWith(cat("rank 1: no answer from the run's store at 127.0.0.1:", port,
-                                      " within 1.0 s: ")));
+              testing::StartsWith(
+                  cat("no answer from the run's store at 127.0.0.1:", port, " within 1.0 s: ")));
   EXPECT_EQ(result.errors[0].find('\n'), std::string::npos);
 }
 

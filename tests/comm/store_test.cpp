@@ -54,6 +54,9 @@ TEST(StoreTest, KeepsWhatItIsGiven) {
   EXPECT_EQ(store.add("n", 3), 3);
   EXPECT_EQ(store.add("n", -5), -2);
   EXPECT_EQ(store.get("nothing", 0.01), std::nullopt);
+  store.erase("n");
+  EXPECT_FALSE(store.has("n"));
+  store.erase("n");
   const std::string large(5 << 20, 'z');
   store.set("large", large);
   EXPECT_EQ(store.connect_again()->get("large", 0), large);
@@ -121,7 +124,9 @@ TEST(StoreTest, AHostThatDoesNotAnswerIsGivenAllTheTime) {
   const double begin = monotonic_seconds();
   EXPECT_THROW(StoreClient({"127.0.0.1", ntohs(at.sin_port), "the run's", 2}),
                c10::DistNetworkError);
-  EXPECT_GT(monotonic_seconds() - begin, 1.8);
+  const double seconds = monotonic_seconds() - begin;
+  EXPECT_GT(seconds, 1.8);
+  EXPECT_LT(seconds, 20);
 }
 
 TEST(StoreTest, WhoDoesNotKnowTheSecretIsRefused) {

@@ -2,8 +2,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -47,7 +47,7 @@ void WaitingThreads::run(std::function<void()> wait) {
   if (state_->waits.size() > state_->num_idle) {
     try {
       std::thread([state = state_] { state->work(); }).detach();
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       state_->waits.pop_back();
       throw;
     }

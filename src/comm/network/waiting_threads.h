@@ -16,7 +16,8 @@ class WaitingThreads final {
   WaitingThreads(const WaitingThreads&) = delete;
   WaitingThreads& operator=(const WaitingThreads&) = delete;
 
-  /// Calls `wait` on a thread, now. It throws nothing.
+  /// Calls `wait`, which must throw nothing, on a thread, now. Throws std::system_error when the
+  /// system starts no thread.
   void run(std::function<void()> wait);
 
  private:

@@ -25,6 +25,8 @@ class Store {
   virtual bool has(const std::string& key) = 0;
   /// Adds to a counter that begins at 0; returns the sum.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  /// Forgets a key, which need not be set.
+  virtual void erase(const std::string& key) = 0;
   /// Makes another connection, for another thread.
   virtual std::unique_ptr<Store> connect_again() = 0;
 };

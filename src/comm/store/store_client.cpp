@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/store/tcp_store.h"
 #include "core/clock.h"
 #include "core/text.h"
 
@@ -208,9 +209,9 @@ std::string StoreClient::ask(StoreOperation operation, const WireWriter& argumen
     const uint32_t size = size_of_bytes(receive(fd_, 4, left_seconds));
     if (size > kLargestFrame) lose("the store's answer is no answer");
     return receive(fd_, size, left_seconds);
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     // What comes late would be read as the answer to the next request.
-    lost_ = error.what_without_backtrace();
+    lost_ = reason_of(error.what());
     throw;
   }
 }

@@ -6,10 +6,11 @@
 
 namespace automodel::comm {
 
-/// The most files that a process has open which serves the store to so many ranks: each has several
-/// connections, one for each of its threads that asks.
+/// The most files that a process has open which serves the store to so many ranks. A rank has about
+/// six connections to it (one for each thread that asks), twice as many where student and teacher
+/// have ranks of their own; a rank that serves it has its own connections to the others besides.
 constexpr int64_t files_of_store(int64_t num_ranks) {
-  constexpr int64_t kOthers = 64, kOfRank = 9;
+  constexpr int64_t kOthers = 64, kOfRank = 20;
   return kOthers + kOfRank * num_ranks;
 }
 

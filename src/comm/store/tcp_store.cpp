@@ -89,10 +89,10 @@ c10::intrusive_ptr<c10d::Store> connect(const WorldOptions& options) {
     return c10::make_intrusive<StoreClient>(
         StorePlace{options.host, options.port, options.secret, options.timeout_seconds});
   } catch (const std::exception& error) {
-    throw UserError(cat("rank ", options.rank, ": no answer from the run's store at ", options.host,
-                        ":", options.port, " within ", format_duration(options.timeout_seconds),
-                        ": ", reason_of(error.what())),
-                    ExitCode::kRankFailed);
+    throw UserError(
+        cat("no answer from the run's store at ", options.host, ":", options.port, " within ",
+            format_duration(options.timeout_seconds), ": ", reason_of(error.what())),
+        ExitCode::kRankFailed);
   }
 }
 
@@ -163,6 +163,10 @@ bool TcpStore::has(const std::string& key) {
 
 int64_t TcpStore::add(const std::string& key, int64_t amount) {
   return translated([&] { return store_->add(key, amount); });
+}
+
+void TcpStore::erase(const std::string& key) {
+  translated([&] { store_->deleteKey(key); });
 }
 
 std::unique_ptr<Store> TcpStore::connect_again() {

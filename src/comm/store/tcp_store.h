@@ -20,6 +20,7 @@ class TcpStore final : public Store {
   std::optional<std::string> get(const std::string& key, double seconds) override;
   bool has(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
+  void erase(const std::string& key) override;
   std::unique_ptr<Store> connect_again() override;
 
   /// The store's keys with `prefix`, as a c10d::Store.

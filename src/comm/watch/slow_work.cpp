@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -115,9 +116,20 @@ struct SlowWork::State {
       arrive(meeting, own_failure);
       if (!options.is_beside_training) watch->begin_wait(call);
       await_all(meeting, call);
+      if (last) forget(*last);
     });
+    last = meeting;
     watch->leave(call);
     return call;
+  }
+
+  /// Nobody asks for a meeting any more once all have come to the next one.
+  void forget(const Meeting& meeting) {
+    store->erase(meeting.arrived(watch->rank()));
+    if (watch->rank() != world.ranks.front()) return;
+    for (const std::string& key : {meeting.all(), meeting.num_arrived(), meeting.num_failed()}) {
+      store->erase(key);
+    }
   }
 
   /// Throws a peer's failure as PeerFailure.
@@ -186,7 +198,8 @@ struct SlowWork::State {
   SlowWorkOptions options;
   const std::atomic<uint64_t>& progress;
   int64_t num_meetings = 0;
-  std::mutex mutex;  // guards is_stopped
+  std::optional<Meeting> last;  // its keys are still in the store
+  std::mutex mutex;             // guards is_stopped
   std::condition_variable stopped;
   bool is_stopped = false;
   std::string name;  // of the work under way, "" for none
