@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <thread>
 
 #include "core/descriptor.h"
@@ -51,8 +53,27 @@ TEST(OutputFileTest, APipeIsWrittenInto) {
   reader.join();
   EXPECT_EQ(heard, "page");
   EXPECT_TRUE(std::filesystem::is_fifo(path));
-  EXPECT_EQ(test::error_of<InputError>([&] { check_output_place(path); }),
-            cat("cannot write ", path, ": it is no plain file, and would be replaced"));
+  EXPECT_EQ(
+      test::error_of<InputError>([&] { check_output_place(path); }),
+      cat("cannot write ", path, ": it is no plain file, and a plain file would take its place"));
+}
+
+/// In a process of its own, whose standard output is a file that has something already.
+TEST(OutputFileTest, StandardOutputGoesOnWhereItIs) {
+  const test::TemporaryDirectory folder;
+  const std::string log = folder.write("log", "before\n");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND);
+    ::dup2(fd, STDOUT_FILENO);
+    std::cout << "said\n";
+    write_output_file("/dev/stdout", "page\n");
+    std::cout << (is_standard_output("/dev/stdout") ? "after\n" : "elsewhere\n") << std::flush;
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(read_file(log), "before\nsaid\npage\nafter\n");
+  EXPECT_FALSE(is_standard_output(log));
 }
 
 TEST(OutputFileTest, AFullDeviceIsNamed) {

@@ -233,7 +233,9 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   if (wrong.empty() && !no_labels.empty()) wrong = {no_labels};
   if (!options.html.empty()) {
     write_output_file(options.html, to_html(report));
-    std::cout << options.html << ": " << report.samples.size() << " samples\n";
+    if (!is_standard_output(options.html)) {
+      std::cout << options.html << ": " << report.samples.size() << " samples\n";
+    }
     if (!wrong.empty()) throw error_of_rows(wrong);
     return 0;
   }
