@@ -29,28 +29,37 @@ void check_open_files(int64_t count, const std::string& purpose) {
 }
 
 void check_threads(int count) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool may_end = false;
-  std::vector<std::jthread> threads;
-  std::optional<std::string> shortage;
-  try {
-    for (int i = 0; i < count; ++i) {
-      threads.emplace_back([&] {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return may_end; });
-      });
+  // What the threads wait for. It is opened before they are joined, whatever is thrown.
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_open = false;
+
+    void wait() {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [this] { return is_open; });
     }
+    void open() {
+      const std::lock_guard lock(mutex);
+      is_open = true;
+      changed.notify_all();
+    }
+  };
+  struct Opener {
+    Gate& gate;
+    ~Opener() { gate.open(); }
+  };
+  Gate gate;
+  std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(count));
+  const Opener opener{gate};
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([&gate] { gate.wait(); });
   } catch (const std::system_error& error) {
-    shortage = thread_shortage(error);
+    const std::optional<std::string> shortage = thread_shortage(error);
+    if (!shortage) throw;
+    throw UserError(*shortage, ExitCode::kRankFailed);
   }
-  {
-    const std::lock_guard lock(mutex);
-    may_end = true;
-  }
-  changed.notify_all();
-  threads.clear();
-  if (shortage) throw UserError(*shortage, ExitCode::kRankFailed);
 }
 
 std::optional<std::string> thread_shortage(const std::exception& error) {

@@ -86,12 +86,18 @@ class Workers final {
       : request_(request), settings_(settings), watch_(watch) {}
 
   void run() {
-    std::vector<std::thread> threads;
-    const auto num_files = static_cast<int>(request_.files.size());
-    for (int i = 0; i < std::min(settings_.num_parallel, num_files); ++i) {
-      threads.emplace_back([this] { work(); });
+    {
+      std::vector<std::jthread> threads;
+      const auto num_files = static_cast<int>(request_.files.size());
+      try {
+        for (int i = 0; i < std::min(settings_.num_parallel, num_files); ++i) {
+          threads.emplace_back([this] { work(); });
+        }
+      } catch (const std::exception&) {
+        is_cancelled_ = true;  // the threads that there are end before this one goes on
+        throw;
+      }
     }
-    for (std::thread& thread : threads) thread.join();
     if (failure_) std::rethrow_exception(failure_);
   }
 

@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <new>
 #include <system_error>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "support/errors.h"
+#include "support/temporary_directory.h"
 
 namespace automodel {
 namespace {
@@ -30,8 +35,40 @@ TEST(SystemLimitsTest, OpenFilesAreCountedAgainstTheLimit) {
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
-TEST(SystemLimitsTest, ThreadsThatTheSystemRefusesAreAShortage) {
-  check_threads(3);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/// In a process of its own that has address space for some threads' stacks.
+TEST(SystemLimitsTest, ThreadsThatTheSystemRefusesAreNamed) {
+  const test::TemporaryDirectory folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::ifstream sizes("/proc/self/statm");
+    rlim_t num_pages = 0;
+    sizes >> num_pages;
+    const rlim_t most = num_pages * 4096 + (rlim_t{256} << 20);
+    const rlimit limit{most, most};
+    ::setrlimit(RLIMIT_AS, &limit);
+    check_threads(3);
+    try {
+      check_threads(1000);
+    } catch (const UserError& error) {
+      write_file_atomic(folder.file("said"), error.what());
+      ::_exit(static_cast<int>(error.code()));
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ExitCode::kRankFailed));
+  EXPECT_EQ(
+      read_file(folder.file("said")),
+      "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max of "
+      "the control group) or of address space (ulimit -v), or compute with fewer threads "
+      "(OMP_NUM_THREADS)");
+}
+#endif
+
+TEST(SystemLimitsTest, AShortageOfThreadsIsToldFromOtherFailures) {
   const auto is_shortage = [](std::errc code) {
     return thread_shortage(std::system_error(std::make_error_code(code))).has_value();
   };

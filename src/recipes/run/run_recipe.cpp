@@ -269,22 +269,31 @@ void await_save(BackgroundTask& background, const std::string& failure, Reporter
   }
 }
 
-/// LibTorch waits for ever for a thread that the system did not start: it is asked before.
-void set_num_threads(int num_threads, Reporter& reporter) {
+/// The threads that a rank computes with, one of so many ranks of this machine. LibTorch would wait
+/// for ever for a thread that the system refuses, so whether it starts them is tried first.
+void set_num_threads(int num_threads, int num_local_ranks, Reporter& reporter) {
   constexpr int kOthers = 12;  // of the network, the log, the data and the like
   check_threads(2 * num_threads + kOthers);
   const int num_cores = launcher::num_usable_cores();
-  if (num_threads > 2 * num_cores) {
-    reporter.warning(cat("OMP_NUM_THREADS asks for ", num_threads,
-                         " threads, and this process may use ", num_cores,
-                         num_cores == 1 ? " core" : " cores", ": they will wait for each other"));
+  const char* asked = std::getenv("OMP_NUM_THREADS");
+  if (asked != nullptr && int64_t{num_threads} * num_local_ranks > 2 * int64_t{num_cores}) {
+    reporter.warning(cat("OMP_NUM_THREADS is ", asked, ": ", num_threads, " threads on each of ",
+                         num_local_ranks, num_local_ranks == 1 ? " rank" : " ranks",
+                         " will wait for each other on ", num_cores,
+                         num_cores == 1 ? " core" : " cores"));
   }
   at::set_num_threads(num_threads);
 }
 
+/// How many threads each of the ranks of this machine computes with.
+struct RankThreads {
+  int per_rank = 1;
+  int num_local_ranks = 1;
+};
+
 /// Runs one rank from start to end. Every error is caught here and its text left for the peers.
 launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int local_rank,
-                              int num_threads) {
+                              const RankThreads& threads) {
   ConsoleReporter console(console_of(run, place.rank, place.size));
   RunEvents events(console, place.rank == 0);
   RecordedReporter reporter(console, events);
@@ -295,7 +304,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   BackgroundTask background;
   launcher::RankOutcome outcome(0);
   try {
-    set_num_threads(num_threads, reporter);
+    set_num_threads(threads.per_rank, threads.num_local_ranks, reporter);
     worlds.emplace(run.recipe, place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
@@ -410,8 +419,9 @@ int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
   std::optional<ToldSignals> told;
   if (place.rank == 0) told.emplace(run, 0, place.world_size);
-  const int status = report_outcome(run, be_rank(run, world, place.local_rank, threads), place.rank,
-                                    place.world_size);
+  const int status =
+      report_outcome(run, be_rank(run, world, place.local_rank, {threads, place.local_world_size}),
+                     place.rank, place.world_size);
   if (status == static_cast<int>(ExitCode::kRankFailed)) {
     // Threads of libraries may be in calls that never return, so nothing can be destroyed here.
     std::fflush(nullptr);
@@ -424,7 +434,7 @@ int run_here(PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
     const ToldSignals told(run, 0, 1);
-    return report_outcome(run, be_rank(run, {}, 0, threads), 0, 1);
+    return report_outcome(run, be_rank(run, {}, 0, {threads, 1}), 0, 1);
   }
   launcher::LocalRun local;
   const std::string secret = launcher::make_run_secret();
@@ -435,7 +445,7 @@ int run_here(PreparedRun& run, int num_ranks) {
     world.port = place.port;
     world.secret = secret;
     world.timeout_seconds = timeout_of(run);
-    return be_rank(run, world, place.rank, place.num_threads);
+    return be_rank(run, world, place.rank, {place.num_threads, place.num_ranks});
   };
   check_open_files(comm::files_of_store(num_ranks), cat("the store of ", num_ranks, " ranks"));
   local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
