@@ -88,7 +88,7 @@ TEST(KeyEffectsTest, CheckpointKeysSayWhatIsKept) {
 
 TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
   const TemporaryDirectory folder;
-  const std::vector<std::string> first = {
+  std::vector<std::string> first = {
       "--step_scheduler.max_steps=2", "--step_scheduler.ckpt_every_steps=2",
       "--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.lr_warmup_steps=0"};
   std::string err;
@@ -112,6 +112,10 @@ TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
   EXPECT_EQ(next("told", {"--lr_scheduler.override_opt_param_scheduler=true"}), 5e-4);
   EXPECT_EQ(err.find("learning-rate schedule"), std::string::npos) << err;
   EXPECT_EQ(next("own", {"--lr_scheduler.use_checkpoint_opt_param_scheduler=false"}), 5e-4);
+  // A rate of its own is no share of the optimizer's.
+  first.emplace_back("--lr_scheduler.min_lr=1e-4");
+  next("shares", {});
+  EXPECT_THAT(err, testing::HasSubstr("lr_scheduler.min_lr 5e-06 (the checkpoint's: 1e-04)"));
 }
 
 TEST(KeyEffectsTest, AContinuedRunSaysWhichArgumentsOfTheOptimizerAreOthers) {

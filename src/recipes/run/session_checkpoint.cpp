@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <cmath>
 #include <optional>
 #include <regex>
 #include <unordered_map>
@@ -39,19 +40,17 @@ std::string key_of(std::string_view parameter,
   return cat("lr_scheduler.", parameter);
 }
 
-/// Whether a parameter is made of the optimizer's rate or decay as another one is, which says the
-/// same difference.
-bool follows_another(std::string_view parameter, const Json& recipes, const Json& continued,
-                     const std::optional<optim::LrSchedulerConfig>& config) {
-  const auto follows = [&](const char* other, bool has_own, bool has_others) {
-    return !has_own && !has_others && recipes.at(other).dump() != continued.at(other).dump();
+/// Whether a parameter is, in both schedules, the same share of max_lr, or of end_wd: the
+/// difference of that one says this one's too.
+bool follows_another(std::string_view parameter, const Json& recipes, const Json& continued) {
+  const bool is_rate = parameter == "init_lr" || parameter == "min_lr";
+  if (!is_rate && parameter != "start_wd") return false;
+  const char* const other = is_rate ? "max_lr" : "end_wd";
+  const auto share_in = [&](const Json& schedule) {
+    return schedule.at(parameter).as_double() / schedule.at(other).as_double();
   };
-  const optim::LrSchedulerConfig given = config.value_or(optim::LrSchedulerConfig{});
-  const bool has_max = given.max_lr.has_value();
-  if (parameter == "init_lr") return follows("max_lr", given.init_lr.has_value(), has_max);
-  if (parameter == "min_lr") return follows("max_lr", given.min_lr.has_value(), has_max);
-  if (parameter != "start_wd") return false;
-  return follows("end_wd", given.start_wd.has_value(), given.end_wd.has_value());
+  constexpr double kRounding = 1e-12;
+  return std::abs(share_in(recipes) - share_in(continued)) < kRounding;
 }
 
 /// The parameters in which the recipe's schedule is another than the one that is continued:
@@ -65,7 +64,7 @@ std::vector<std::string> differences(const Json& recipes, const Json& continued,
     // By default the steps of the run; without effect where the decay stays what it is.
     const bool is_constant = recipes.at("start_wd").dump() == recipes.at("end_wd").dump();
     if (parameter == "wd_incr_steps" && is_constant) continue;
-    if (follows_another(parameter, recipes, continued, config)) continue;
+    if (follows_another(parameter, recipes, continued)) continue;
     const auto shown = [](const Json& json) {
       return json.is_string() ? json.as_string() : cat(json.as_double());
     };
