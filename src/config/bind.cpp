@@ -69,9 +69,10 @@ std::optional<double> read_double(const Node& node, const Range& range, Diagnost
   std::optional<double> value = node.number();
   if (node.is_string()) {  // `inf` and `nan` stay strings in YAML 1.1 and in Python's literals
     const std::string text = to_lower(*node.string_value());
-    if (text == "inf" || text == "+inf") value = std::numeric_limits<double>::infinity();
-    if (text == "-inf") value = -std::numeric_limits<double>::infinity();
-    if (text == "nan") value = std::numeric_limits<double>::quiet_NaN();
+    if (text == "inf" || text == "+inf" || text == ".inf")
+      value = std::numeric_limits<double>::infinity();
+    if (text == "-inf" || text == "-.inf") value = -std::numeric_limits<double>::infinity();
+    if (text == "nan" || text == ".nan") value = std::numeric_limits<double>::quiet_NaN();
   }
   if (value && is_inside(*value, range)) return value;
   const bool is_infinite = value && !std::isfinite(*value);

@@ -154,7 +154,8 @@ std::string range_text(const Json& schema) {
   return text;
 }
 
-/// Whether the schema is that of a key that targets have differently: of each of them by its title.
+/// Whether a key has another schema with one target than with another. The `title` of each of these
+/// schemas names its targets.
 bool is_of_several_targets(const Json& schema) {
   const Json* options = schema.find("anyOf");
   return options != nullptr && options->as_array()[0].contains("title");
@@ -168,7 +169,8 @@ std::string type_text(const Json& schema) {
       std::string text = type_text(variant);
       if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
     }
-    return join(texts, " or ");
+    const bool may_be_any = std::ranges::find(texts, "any value") != texts.end();
+    return may_be_any ? "any value" : join(texts, " or ");
   }
   if (const Json* options = schema.find("anyOf")) {
     const Json* names = options->as_array()[0].find("enum");
@@ -235,8 +237,9 @@ const Json* step(const Json& schema, const std::string& key) {
   }
   if (const Json* patterns = schema.find("patternProperties")) {
     for (const auto& [pattern, found] : patterns->as_object()) {
-      // Every pattern is "^" and how keys begin. Those of an empty schema say nothing of theirs.
-      if (!found.as_object().empty() && key.starts_with(pattern.substr(1))) return &found;
+      AM_CHECK(pattern.starts_with('^'), pattern);  // and the rest is how keys begin
+      const bool is_described = !found.as_object().empty();
+      if (is_described && key.starts_with(pattern.substr(1))) return &found;
     }
   }
   const Json* values = schema.find("additionalProperties");
@@ -282,19 +285,28 @@ std::string hint_by_text(const Json& schema, std::string_view key) {
              num_left == 0 ? "" : cat(" and ", num_left, " more"));
 }
 
-/// What each of several targets has a key as, a line each and its text below where texts differ.
+std::string description(const Json& schema) {
+  const Json* text = schema.find("description");
+  return text == nullptr ? std::string() : text->as_string();
+}
+
+/// Whether a key is described alike for all targets that have it.
+bool have_one_description(const Json& schema) {
+  if (!is_of_several_targets(schema)) return true;
+  const Json::Array& variants = schema.at("anyOf").as_array();
+  return std::ranges::all_of(
+      variants, [&](const Json& it) { return description(it) == description(variants[0]); });
+}
+
+/// A line for each schema of a key that targets have differently, with the description below it
+/// where descriptions differ.
 std::string variants_text(const Json& schema) {
   const Json::Array& variants = schema.at("anyOf").as_array();
-  const auto doc_of = [](const Json& variant) {
-    const Json* doc = variant.find("description");
-    return doc == nullptr ? std::string() : doc->as_string();
-  };
-  const bool have_one_doc = std::ranges::all_of(
-      variants, [&](const Json& it) { return doc_of(it) == doc_of(variants[0]); });
-  std::string text = have_one_doc ? cat("\n  ", doc_of(variants[0])) : "";
+  const bool have_one = have_one_description(schema);
+  std::string text = have_one ? cat("\n  ", description(variants[0])) : "";
   for (const Json& variant : variants) {
     text += cat("\n  ", headline(variant.at("title").as_string(), variant));
-    if (!have_one_doc) text += cat("\n      ", doc_of(variant));
+    if (!have_one) text += cat("\n      ", description(variant));
   }
   return text;
 }
@@ -312,7 +324,12 @@ std::string description_of(const Json& schema, const std::string& path) {
       for (const Json& name : required->as_array()) is_required |= name.as_string() == key;
     }
     text += cat("\n  ", headline(key, child), is_required ? " (required)" : "");
-    if (const Json* doc = child.find("description")) text += cat("\n      ", doc->as_string());
+    const Json* doc = child.find("description");
+    if (doc == nullptr) continue;
+    text += cat("\n      ", doc->as_string());
+    if (!have_one_description(child)) {
+      text += cat("; or else, by _target_: automodel explain ", path, ".", key);
+    }
   }
   return text;
 }
@@ -349,11 +366,14 @@ std::string explain(const Json& schema, std::string_view dotted_key) {
   for (const std::string& key : split(dotted_key, '.')) {
     const Json* next = step(*at, key);
     if (next == nullptr) {
-      if (std::string texts = explain_ending(schema, dotted_key); !texts.empty()) return texts;
       const std::string_view meant = path.empty() ? name_here(key) : std::string_view();
-      if (std::string texts = explain_ending(schema, meant); !texts.empty()) {
-        return cat("what others call '", key, "' is said by ", meant, " here:\n", texts);
+      std::string texts = explain_ending(schema, meant);
+      if (!texts.empty()) {
+        texts = cat("what others call '", key, "' is said by ", meant, " here:\n", texts);
       }
+      std::string own = explain_ending(schema, dotted_key);
+      if (!own.empty() && !texts.empty()) own += '\n';
+      if (own += texts; !own.empty()) return own;
       const std::vector<std::string> keys = keys_of(*at);
       const std::string where = path.empty() ? "a recipe" : cat("'", path, "'");
       std::string hint = hint_for_key(key, keys);

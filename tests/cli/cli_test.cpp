@@ -139,8 +139,11 @@ TEST(CliTest, AKeyWithoutItsSectionIsFound) {
               HasSubstr("adamw, fused_adam, flash_adamw: number, at least 0 (default 1e-04)"));
   EXPECT_THAT(automodel({"explain", "distributed"}).out,
               HasSubstr("data_parallel_sharding_strategy: one of no_shard, optim, "));
+  EXPECT_THAT(automodel({"explain", "warmup_steps"}).out,
+              testing::AllOf(HasSubstr("benchmark.warmup_steps"),
+                             HasSubstr("lr_scheduler.lr_warmup_steps")));
   EXPECT_THAT(automodel({"explain", "validation_dataset_mine.split"}).out,
-              HasSubstr("validation_dataset_mine.split: string"));
+              HasSubstr("validation_dataset_mine.split: any value (default by _target_)"));
 }
 
 TEST(CliTest, NoRanksAreRefused) {

@@ -102,7 +102,7 @@ struct BackendSection {
               &S::dispatcher_hybridep_num_blocks_unpermute, "of dispatcher hybridep"),
         field("mok", &S::mok, "options of dispatcher mok"),
         field("enable_hf_state_dict_adapter", &S::enable_hf_state_dict_adapter,
-              "Hugging Face names in checkpoints; they always have them here"),
+              "Hugging Face names in checkpoints, which always have them"),
         field("enable_deepep", &S::enable_deepep, "an old name of dispatcher"),
         field("sparse_attn", &S::sparse_attn, "kernel of sparse attention"),
         field("te_grouped_tensor", &S::te_grouped_tensor, "of experts te"),

@@ -216,8 +216,8 @@ Json model_schema(const char* doc) {
   for (auto& [key, of_key] : backend["properties"].as_object()) {
     if (std::ranges::find(BackendSection::kReadKeys, key) != BackendSection::kReadKeys.end())
       continue;
-    of_key["description"] =
-        cat(of_key.at("description").as_string(), ". No effect here: there is one of each here");
+    of_key["description"] = cat(of_key.at("description").as_string(),
+                                ". No effect here: one implementation is built in");
   }
   schema["properties"]["backend"] = std::move(backend);
   schema["properties"]["backend"]["properties"]["_target_"] =
