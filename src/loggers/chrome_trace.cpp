@@ -40,9 +40,9 @@ void ChromeTrace::flush() {
   const bool could_write = out_.good();
   out_ << pending_ << std::flush;
   pending_.clear();
-  if (could_write && !out_.good()) {
-    reporter_.warning(cat("cannot write the trace ", path_,
-                          " any more: what comes is left out; the run goes on"));
+  if (could_write && !out_.good()) {  // of other ranks than the first, errors alone are printed
+    reporter_.error(cat("cannot write the trace ", path_,
+                        " any more: what comes is left out; the run goes on"));
   }
 }
 

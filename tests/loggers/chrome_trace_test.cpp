@@ -15,7 +15,10 @@
 namespace automodel::loggers {
 namespace {
 
-SilentReporter silent;
+SilentReporter& silent() {
+  static SilentReporter reporter;
+  return reporter;
+}
 
 /// The events of a trace whose array somebody closes.
 Json events_of(const std::string& path) {
@@ -28,7 +31,7 @@ TEST(ChromeTraceTest, IsJsonOnceItsArrayIsClosed) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.file("trace.json");
   {
-    ChromeTrace trace(path, 3, silent);
+    ChromeTrace trace(path, 3, silent());
     trace.record({"all_gather \"model\"\n", "comm", 1.5, 1.75, 3});
     trace.record({"step", "step", 1.0, 3.0, 3});
   }
@@ -47,14 +50,14 @@ TEST(ChromeTraceTest, IsJsonOnceItsArrayIsClosed) {
 
 TEST(ChromeTraceTest, ARunWithoutEventsIsAnEmptyArray) {
   const test::TemporaryDirectory folder;
-  { ChromeTrace trace(folder.file("trace.json"), 0, silent); }
+  { ChromeTrace trace(folder.file("trace.json"), 0, silent()); }
   EXPECT_EQ(events_of(folder.file("trace.json")).size(), 0U);
 }
 
 TEST(ChromeTraceTest, LongTracesAreWrittenAsTheyGrow) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.file("trace.json");
-  ChromeTrace trace(path, 0, silent);
+  ChromeTrace trace(path, 0, silent());
   for (int i = 0; i < 2000; ++i) trace.record({"step", "step", i + 0.0, i + 0.5, 0});
   // What a process leaves that is killed now: whole lines.
   EXPECT_GT(events_of(path).size(), 500U);
@@ -63,7 +66,7 @@ TEST(ChromeTraceTest, LongTracesAreWrittenAsTheyGrow) {
 TEST(ChromeTraceTest, ReplacesAnEarlierRunsTrace) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.write("trace.json", "old");
-  { ChromeTrace trace(path, 0, silent); }
+  { ChromeTrace trace(path, 0, silent()); }
   EXPECT_EQ(read_file(path), "[\n");
 }
 
@@ -71,7 +74,7 @@ TEST(ChromeTraceTest, NamesAFileThatItCannotWrite) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.file("no/such/trace.json");
   try {
-    ChromeTrace trace(path, 0, silent);
+    ChromeTrace trace(path, 0, silent());
     FAIL() << "no error";
   } catch (const InputError& error) {
     EXPECT_EQ(std::string(error.what()), cat("cannot write the trace ", path));
@@ -93,9 +96,9 @@ TEST(ChromeTraceTest, SaysOnceThatTheDiskIsFull) {
   }
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, old_handler);
-  ASSERT_EQ(warnings.texts.size(), 1U);
-  EXPECT_EQ(warnings.texts[0], cat("cannot write the trace ", path,
-                                   " any more: what comes is left out; the run goes on"));
+  ASSERT_EQ(warnings.errors.size(), 1U);
+  EXPECT_EQ(warnings.errors[0], cat("cannot write the trace ", path,
+                                    " any more: what comes is left out; the run goes on"));
 }
 
 TEST(TracePathTest, EveryRankHasItsFile) {

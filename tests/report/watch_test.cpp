@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -311,10 +310,11 @@ TEST(WatchTest, StepsThatAreDoneAgainArePrintedAgain) {
       write_run(parent, {.name = "a",
                          .training = step_line(0, "3", "2026-08-01T00:00:01.000Z") + second +
                                      step_line(2, "9", "2026-08-01T00:00:03.000Z")});
-  std::ostringstream out;
+  const std::string said = parent.write("said", "");
+  std::ofstream out(said);
   testing::internal::CaptureStdout();  // no terminal
   std::thread watcher([&] { watch({{folder}, false}, out); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  while (read_file(said).find("step 2 | loss 9") == std::string::npos) std::this_thread::yield();
   write_file_atomic(path_join(folder, "training.jsonl"),
                     step_line(0, "3", "2026-08-01T00:00:01.000Z") + second +
                         step_line(2, "1", "2026-08-01T00:00:09.000Z"));
@@ -323,7 +323,7 @@ TEST(WatchTest, StepsThatAreDoneAgainArePrintedAgain) {
   watcher.join();
   testing::internal::GetCapturedStdout();
   std::vector<std::string> steps;
-  for (const std::string& line : split(out.str(), '\n')) {
+  for (const std::string& line : split(read_file(said), '\n')) {
     if (line.find("| step") != std::string::npos) steps.push_back(line.substr(0, 21));
   }
   EXPECT_EQ(steps, (std::vector<std::string>{"a | step 0 | loss 3 |", "a | step 1 | loss 2 |",

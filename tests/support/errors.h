@@ -26,8 +26,8 @@ class Warnings final : public Reporter {
  public:
   void info(std::string_view) override {}
   void warning(std::string_view text) override { texts.emplace_back(text); }
-  void error(std::string_view) override {}
-  std::vector<std::string> texts;
+  void error(std::string_view text) override { errors.emplace_back(text); }
+  std::vector<std::string> texts, errors;
 };
 
 }  // namespace automodel::test

@@ -86,6 +86,15 @@ bool holds_a_run(const std::string& folder) {
 void check_run_folder(const std::string& folder) {
   if (!path_exists(folder)) throw UserError(cat("no such folder: ", folder));
   if (!is_directory(folder)) throw UserError(cat(folder, " is not a folder"));
+  for (const char* name : {"training.jsonl", "events.jsonl", "run.json"}) {
+    std::error_code error;
+    const auto kind = std::filesystem::status(path_join(folder, name), error).type();
+    const bool is_readable = kind == std::filesystem::file_type::regular ||
+                             kind == std::filesystem::file_type::not_found;
+    if (!is_readable) {  // a pipe, say, that never ends
+      throw UserError(cat(path_join(folder, name), " is no plain file"));
+    }
+  }
   if (holds_a_run(folder)) return;
   throw UserError(cat(folder,
                       " is not the folder of a run: it has neither training.jsonl nor "

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <ostream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,12 @@ constexpr double kPauseSeconds = 1, kPauseOfWork = 60;
 
 using Followers = std::vector<std::unique_ptr<RunFollower>>;
 
+/// Whether standard output is a terminal that knows colours and how to move the cursor.
+bool takes_pictures() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
+}
+
 int number_of(const char* variable, int other) {
   const char* text = std::getenv(variable);
   const auto number = text == nullptr ? std::nullopt : parse_int(text);
@@ -45,7 +52,7 @@ Terminal terminal_here() {
   terminal.width = std::max(terminal.width, kLeastWidth);
   terminal.height = std::max(terminal.height, kLeastHeight);
   const char* no_color = std::getenv("NO_COLOR");
-  terminal.has_color = ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || no_color[0] == '\0');
+  terminal.has_color = takes_pictures() && (no_color == nullptr || no_color[0] == '\0');
   return terminal;
 }
 
@@ -136,7 +143,7 @@ class LinePrinter final {
 
 int watch(const WatchOptions& options, std::ostream& out) {
   constexpr size_t kDrawnRows = 1 << 16;  // a picture has some hundred columns
-  const bool is_drawn = options.is_once || ::isatty(STDOUT_FILENO) == 1;
+  const bool is_drawn = options.is_once || takes_pictures();
   Followers followers;
   const std::vector<std::string> names = run_names(options.folders);
   for (size_t i = 0; i < names.size(); ++i) {
