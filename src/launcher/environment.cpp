@@ -145,11 +145,11 @@ std::optional<RankPlace> mpi_place(const Environment& environment, const Names& 
 /// Whether srun started this process. A shell inside an allocation has SLURM_JOB_ID too; only
 /// srun's tasks have a step of their own.
 bool is_srun_task(const Environment& environment) {
-  const auto step = environment("SLURM_STEP_ID");
-  if (!environment("SLURM_PROCID") || !step) return false;
-  const auto number = parse_int(*step);
+  const std::string step = read_text(environment, "SLURM_STEP_ID");
+  if (!environment("SLURM_PROCID") || step.empty()) return false;
+  const auto number = parse_int(step);
   if (!number || *number < 0) {
-    throw UserError(cat("SLURM_STEP_ID must be a whole number from 0, found '", *step, "'"));
+    throw UserError(cat("SLURM_STEP_ID must be a whole number from 0, found '", step, "'"));
   }
   return *number < kFirstSpecialStep;
 }
@@ -161,14 +161,14 @@ std::optional<RankPlace> slurm_place(const Environment& environment) {
       read_place(environment, environment("SLURM_STEP_NUM_TASKS") ? kSlurmStep : kSlurm);
   if (place.world_size == 1) return std::nullopt;
   const int node = read_optional(environment, "SLURM_NODEID").value_or(0);
-  const auto counts = environment("SLURM_STEP_TASKS_PER_NODE");
-  const auto tasks = counts ? tasks_on_node(*counts, node)
-                            : tasks_on_node(read_text(environment, "SLURM_NTASKS_PER_NODE"), 0);
-  if (counts && !tasks) {
-    throw UserError(
-        cat("SLURM_STEP_TASKS_PER_NODE must be numbers of tasks such as 2(x3),1, with one for "
-            "node ",
-            node, ", found '", *counts, "'"));
+  const std::string counts = read_text(environment, "SLURM_STEP_TASKS_PER_NODE");
+  const auto tasks = counts.empty()
+                         ? tasks_on_node(read_text(environment, "SLURM_NTASKS_PER_NODE"), 0)
+                         : tasks_on_node(counts, node);
+  if (!counts.empty() && !tasks) {
+    throw UserError(cat(
+        "SLURM_STEP_TASKS_PER_NODE must be numbers of tasks such as 2(x3),1, with one for node ",
+        node, ", found '", counts, "'"));
   }
   if (tasks) place.local_world_size = std::clamp(*tasks, 1, place.world_size);
   if (place.host.empty()) place.host = first_host(read_text(environment, "SLURM_STEP_NODELIST"));
