@@ -65,6 +65,7 @@ install(CODE [[
     OUTPUT_FILE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${documents_folder}/changelog.Debian.gz")
 ]] COMPONENT documents)
 install(DIRECTORY docs DESTINATION ${_documents} COMPONENT documents PATTERN automodel.1 EXCLUDE)
+install(DIRECTORY packaging/slurm packaging/kubernetes DESTINATION ${_documents}/packaging COMPONENT documents)
 install(CODE "set(texts_folder ${_documents})
               set(texts_pattern *.md)" COMPONENT documents)
 install(SCRIPT cmake/FinishTexts.cmake COMPONENT documents)
