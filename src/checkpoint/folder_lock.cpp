@@ -54,7 +54,7 @@ std::string owner_text() {
 
 void write_owner(int fd, const std::string& folder) {
   const std::string text = owner_text() + "\n";
-  errno = ENOSPC;  // of which a part of the text that is written tells nothing
+  errno = ENOSPC;  // pwrite() sets none where it writes a part of the text
   if (::ftruncate(fd, 0) == 0 &&
       ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
     return;

@@ -109,11 +109,12 @@ std::vector<SizeFinding> check_sizes(const SizeRequest& request, int64_t world_s
   const bool is_beyond_numbers = __builtin_mul_overflow(request.tp, request.cp, &model_ranks) ||
                                  __builtin_mul_overflow(model_ranks, request.pp, &model_ranks);
   if (is_beyond_numbers) model_ranks = std::numeric_limits<int64_t>::max();
+  const std::string product = is_beyond_numbers ? "more than 2^63" : cat(model_ranks);
   if (world_size % model_ranks != 0) {
     findings.push_back(
         {"tp_size",
          cat("world_size (", world_size, ") must be divisible by (tp_size * cp_size * pp_size) (",
-             request.tp, " * ", request.cp, " * ", request.pp, " = ", model_ranks, ")")});
+             request.tp, " * ", request.cp, " * ", request.pp, " = ", product, ")")});
     return findings;
   }
   const int64_t dp = world_size / model_ranks;

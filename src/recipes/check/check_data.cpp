@@ -47,12 +47,11 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
 void check_length(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   const Node* written = section.node.find("seq_length");
   const bool has_length = written != nullptr && written->is_scalar() && !written->is_null();
-  if (!has_length || recipe.dllm || section.plan == nullptr || section.plan->acts_on_length())
-    return;
-  diagnostics.warning_at_key(
-      *written,
-      "'seq_length' has no effect on samples without truncation: true (which cuts longer ones) or "
-      "padding: max_length (which fills shorter ones); automodel plan alone goes by it");
+  if (!has_length || recipe.dllm || section.plan == nullptr) return;
+  const std::string missing = section.plan->missing_for_length();
+  if (missing.empty()) return;
+  diagnostics.warning_at_key(*written, cat("'seq_length' has no effect on samples without ",
+                                           missing, "; automodel plan alone goes by it"));
 }
 
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.

@@ -72,8 +72,9 @@ class DatasetRecipe {
   /// Whether its options cut samples to a length.
   virtual bool truncates() const { return false; }
 
-  /// Whether its options do something with the length of samples that they name.
-  virtual bool acts_on_length() const { return true; }
+  /// Where its options name a length of samples and nothing acts on it: what would, for a text.
+  /// "" where something does.
+  virtual std::string missing_for_length() const { return ""; }
 
   /// The text of the chat template that its options name. Throws UserError when it cannot be found.
   virtual std::optional<std::string> named_template() const { return std::nullopt; }

@@ -73,14 +73,19 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return false;
   }
 
-  bool acts_on_length() const override {
-    if constexpr (requires { config_.truncate_history; }) {
-      if (config_.truncate_history || config_.filter_overlong) return true;
-    }
+  std::string missing_for_length() const override {
     if constexpr (requires { config_.padding; }) {
-      return truncates() || config_.padding == datasets::Padding::kMaxLength;
+      if (truncates() || config_.padding == datasets::Padding::kMaxLength) return "";
+      std::string missing =
+          "truncation: true (which cuts longer ones) or padding: max_length (which fills shorter "
+          "ones)";
+      if constexpr (requires { config_.truncate_history; }) {
+        if (config_.truncate_history || config_.filter_overlong) return "";
+        missing += ", truncate_history or filter_overlong";
+      }
+      return missing;
     }
-    return true;
+    return "";
   }
 
   std::vector<std::string> unread_columns() const override {
