@@ -61,14 +61,15 @@ TEST(OutputFileTest, APipeIsWrittenInto) {
 /// In a process of its own, whose standard output is a file that has something already.
 TEST(OutputFileTest, StandardOutputGoesOnWhereItIs) {
   const test::TemporaryDirectory folder;
-  const std::string log = folder.write("log", "before\n");
+  const std::string log = folder.write("log", "before\n"), stream = folder.file("stdout");
+  std::filesystem::create_symlink("/proc/self/fd/1", stream);  // as /dev/stdout is one
   const pid_t child = ::fork();
   if (child == 0) {
     const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND);
     ::dup2(fd, STDOUT_FILENO);
     std::cout << "said\n";
-    write_output_file("/dev/stdout", "page\n");
-    std::cout << (is_standard_output("/dev/stdout") ? "after\n" : "elsewhere\n") << std::flush;
+    write_output_file(stream, "page\n");
+    std::cout << (is_standard_output(stream) ? "after\n" : "elsewhere\n") << std::flush;
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);
