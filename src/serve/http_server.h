@@ -13,9 +13,10 @@ struct ServerLimits {
   /// More of one client's address are closed at once. On loopback all clients have one.
   int num_connections_of_address = 32;
   int num_threads = 4;
-  int idle_seconds = 10;               ///< a connection on which nothing moves is closed
-  double request_seconds = 20;         ///< so is one whose request's fields take longer to come
-  size_t connection_bytes = 16 << 10;  ///< of one request's line and header fields
+  int idle_seconds = 10;        ///< a connection on which nothing moves is closed
+  double request_seconds = 20;  ///< so is one whose request's fields take longer to come
+  size_t connection_bytes =
+      64 << 10;  ///< of one request: its bytes, and what is noted of each field
 };
 
 /// Brings HTTP requests from a socket to a site and its answers back, by libmicrohttpd, in threads

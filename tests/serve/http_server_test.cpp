@@ -166,6 +166,9 @@ TEST_F(HttpServerTest, WhatIsNoRequestEndsTheConnectionAndNothingElse) {
   start({}, {.idle_seconds = 1});
   EXPECT_EQ(get(url("/"), {cat("X-Large: ", std::string(100000, 'x'))}).status, 431);
   EXPECT_EQ(get(url(cat("/", std::string(100000, 'x')))).status, 414);
+  std::string fields;
+  for (int i = 0; i < 400; ++i) fields += "&a";
+  EXPECT_EQ(get(url(cat("/?", fields))).status, 200);
   EXPECT_THAT(exchange(connect(), "no request\r\n\r\n"), testing::Not(HasSubstr(" 200 ")));
   EXPECT_THAT(exchange(connect(), std::string("\0\xFF\x16\x03\x01\r\n\r\n", 9)),
               testing::Not(HasSubstr(" 200 ")));
