@@ -97,7 +97,7 @@ TEST(QloraTest, TheFirstLossIsNearTheBaseModels) {
   const double base = read_records(folder.file("c/training.jsonl"))[0].at("loss").as_double();
   for (const auto& records : {quantized, finer}) {
     EXPECT_NE(records[0].at("loss").as_double(), base);
-    EXPECT_NEAR(records[0].at("loss").as_double(), base, 0.05);
+    EXPECT_NEAR(records[0].at("loss").as_double(), base, 0.005);
   }
   EXPECT_NE(quantized[0].at("loss").as_double(), finer[0].at("loss").as_double());
 }

@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -116,9 +115,9 @@ struct SlowWork::State {
       arrive(meeting, own_failure);
       if (!options.is_beside_training) watch->begin_wait(call);
       await_all(meeting, call);
-      if (last) forget(*last);
+      if (!last_key.empty()) forget({last_key});
     });
-    last = meeting;
+    last_key = meeting.key;
     watch->leave(call);
     return call;
   }
@@ -198,7 +197,7 @@ struct SlowWork::State {
   SlowWorkOptions options;
   const std::atomic<uint64_t>& progress;
   int64_t num_meetings = 0;
-  std::optional<Meeting> last;  // its keys are still in the store
+  std::string last_key;  // of the meeting whose keys are still in the store
   std::mutex mutex;             // guards is_stopped
   std::condition_variable stopped;
   bool is_stopped = false;
