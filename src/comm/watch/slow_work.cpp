@@ -198,7 +198,7 @@ struct SlowWork::State {
   const std::atomic<uint64_t>& progress;
   int64_t num_meetings = 0;
   std::string last_key;  // of the meeting whose keys are still in the store
-  std::mutex mutex;             // guards is_stopped
+  std::mutex mutex;      // guards is_stopped
   std::condition_variable stopped;
   bool is_stopped = false;
   std::string name;  // of the work under way, "" for none
