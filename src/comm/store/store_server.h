@@ -6,11 +6,11 @@
 
 namespace automodel::comm {
 
-/// The most files that a process has open which serves the store to so many ranks. A rank has about
-/// six connections to it (one for each thread that asks), twice as many where student and teacher
-/// have ranks of their own; a rank that serves it has its own connections to the others besides.
+/// About how many files a process has open which serves the store to so many ranks, and is one of
+/// them: each has some six connections to the store (one for each thread that asks), and seven to
+/// the other ranks of its groups. Student and teacher on ranks of their own have more.
 constexpr int64_t files_of_store(int64_t num_ranks) {
-  constexpr int64_t kOthers = 64, kOfRank = 20;
+  constexpr int64_t kOthers = 64, kOfRank = 13;
   return kOthers + kOfRank * num_ranks;
 }
 
