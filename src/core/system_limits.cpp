@@ -65,9 +65,8 @@ void check_threads(int count) {
 std::optional<std::string> thread_shortage(const std::exception& error) {
   const auto* failure = dynamic_cast<const std::system_error*>(&error);
   if (failure == nullptr || failure->code() != std::errc::resource_unavailable_try_again) return {};
-  return "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max of "
-         "the "
-         "control group) or of address space (ulimit -v), or compute with fewer threads "
+  return "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max "
+         "of the control group) or of address space (ulimit -v), or compute with fewer threads "
          "(OMP_NUM_THREADS)";
 }
 

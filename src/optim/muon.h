@@ -67,9 +67,7 @@ struct MuonConfig {
         field("lm_head_lr", &C::lm_head_lr,
               "learning rate of the head; absent: lr / sqrt(hidden size)")
             .at_least(0),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 
@@ -98,9 +96,7 @@ struct TorchMuonConfig {
         field("adjust_lr_fn", &C::adjust_lr_fn,
               "times what lr changes a matrix [out, in]: original, by sqrt(max(1, out / in)), also "
               "when absent; match_rms_adamw, by 0.2 sqrt(max(out, in))"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 

@@ -28,6 +28,11 @@ struct ParamGroupOverride {
   }
 };
 
+/// What `param_group_overrides` takes, of every optimizer.
+inline constexpr const char* kOverridesText =
+    "a list of pattern (a regular expression, searched in parameters' names), lr_mult and wd_mult, "
+    "which multiply their learning rate and weight decay";
+
 /// How float32 values of 16-bit parameters are kept between steps.
 enum class MasterWeights {
   kNone,       ///< not kept: each update is rounded to the parameter's dtype
@@ -72,9 +77,7 @@ struct AdamConfig {
         field("capturable", &C::capturable, "implementation choice of torch")
             .without_effect("the step count never leaves the CPU here"),
         field("differentiable", &C::differentiable, "differentiate through the step"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 
@@ -122,9 +125,7 @@ struct FusedAdamConfig {
             .without_effect("gradients' memory is the engine's here"),
         field("capturable", &C::capturable, "implementation choice of torch")
             .without_effect("the step count never leaves the CPU here"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 
@@ -161,9 +162,7 @@ struct Adam8bitConfig {
         field("is_paged", &C::is_paged,
               "keep the averages in memory that a CUDA device shares with the host; on a CPU they "
               "lie in its memory either way"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 
@@ -204,9 +203,7 @@ struct FlashAdamWConfig {
               "stop where the learning rate is too small to change the largest weights"),
         field("fused", &C::fused, "implementation choice of flashoptim")
             .without_effect("the update is always one fused pass here"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 
@@ -235,9 +232,7 @@ struct SgdConfig {
             .without_effect("the update is always one fused pass here"),
         field("fused", &C::fused, "implementation choice of torch")
             .without_effect("the update is always one fused pass here"),
-        field("param_group_overrides", &C::param_group_overrides,
-              "a list of pattern (a regular expression, searched in parameters' names), lr_mult "
-              "and wd_mult, which multiply their learning rate and weight decay")};
+        field("param_group_overrides", &C::param_group_overrides, kOverridesText)};
   }
 };
 

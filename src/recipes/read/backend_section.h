@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "config/node.h"
@@ -64,6 +66,9 @@ struct BackendSection {
                                            "cuda_graph",
                                            "gate_precision",
                                            "te_fp8"};
+  static bool reads(std::string_view key) {
+    return std::ranges::find(kReadKeys, key) != kReadKeys.end();
+  }
 
   static constexpr auto fields() {
     using S = BackendSection;

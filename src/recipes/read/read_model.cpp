@@ -159,9 +159,7 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
   std::vector<std::string> idle;
   for (const Node& child : backend.children()) {
-    const bool is_read =
-        child.key() == "_target_" || std::ranges::find(BackendSection::kReadKeys, child.key()) !=
-                                         BackendSection::kReadKeys.end();
+    const bool is_read = child.key() == "_target_" || BackendSection::reads(child.key());
     if (!is_read && !child.is_null()) idle.push_back(child.key());
   }
   if (idle.empty()) return;

@@ -214,8 +214,7 @@ Json model_schema(const char* doc) {
   schema["properties"]["config"] = anything;
   Json backend = section<BackendSection>("which kernels compute what");
   for (auto& [key, of_key] : backend["properties"].as_object()) {
-    if (std::ranges::find(BackendSection::kReadKeys, key) != BackendSection::kReadKeys.end())
-      continue;
+    if (BackendSection::reads(key)) continue;
     of_key["description"] = cat(of_key.at("description").as_string(),
                                 ". No effect here: one implementation is built in");
   }
