@@ -6,6 +6,8 @@
 
 #include "comm/patience.h"
 #include "comm/store/store_client.h"
+#include "comm/store/store_listener.h"
+#include "comm/store/store_server.h"
 
 namespace automodel::comm {
 namespace {
@@ -100,16 +102,27 @@ TEST(SlowWorkTest, AFailureIsNamedByItsNumberInTheRunOfAWorldThatIsAPart) {
 /// Who serves the store ends while another rank is still at work, which comes to know it when it
 /// tells that it is done.
 TEST(SlowWorkTest, AStoreThatIsGoneWhenTheWorkIsDoneIsExplained) {
+  RanksOptions options = patient();
+  const int port = free_port();
+  std::unique_ptr<StoreServer> server;  // in the process of rank 0
+  options.adjust = [&](int process, WorldOptions& world) {
+    world.port = port;
+    world.store_place = "rank 0";
+    if (process != 0) return;
+    server =
+        std::make_unique<StoreServer>(listen_for_store(world.host, port, true).fd, world.secret);
+  };
   const RanksResult result = run_ranks(
       2,
       [](World& world) {
         SlowWork& slow = world.slow_work();
+        world.group().barrier();  // both have their connections
         slow.run("saving", [&] {
           if (world.group().rank() == 0) ::raise(SIGKILL);
           work_slowly(slow, 1);
         });
       },
-      patient());
+      options);
   EXPECT_THAT(result.errors[1], HasSubstr("vanished during saving of group world"));
   EXPECT_EQ(result.kinds[1], "PeerFailure");
 }
