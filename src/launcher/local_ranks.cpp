@@ -268,7 +268,9 @@ void check_single_threaded() {
 #endif
 }
 
-/// Blocks the signals that the launcher takes by sigtimedwait, as long as it lives.
+/// Blocks the signals that the launcher takes by sigtimedwait, as long as it lives. Those that come
+/// when the ranks have ended were meant for them, and do not end this process before it has said
+/// and recorded how the run ended.
 class SignalBlock final {
  public:
   SignalBlock() {
@@ -277,7 +279,11 @@ class SignalBlock final {
     for (const int signal : kForwarded) ::sigaddset(&signals_, signal);
     ::sigprocmask(SIG_BLOCK, &signals_, &old_mask_);
   }
-  ~SignalBlock() { ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr); }
+  ~SignalBlock() {
+    constexpr timespec kNoWait{};
+    while (::sigtimedwait(&signals_, nullptr, &kNoWait) > 0) continue;
+    ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
   SignalBlock(const SignalBlock&) = delete;
   SignalBlock& operator=(const SignalBlock&) = delete;
 

@@ -216,9 +216,19 @@ TEST(LocalRanksReportTest, WhatTheLauncherStoppedIsNoCause) {
   EXPECT_EQ(result.reports, Texts{"rank 0: rank 1 did not come"});
 }
 
+/// Kills a process whose parent is stopped, and waits until it has ended.
+void kill_unwaited(pid_t pid) {
+  ::kill(pid, SIGKILL);
+  const double deadline = monotonic_seconds() + 120;  // a hang
+  const std::string path = cat("/proc/", static_cast<int64_t>(pid), "/stat");
+  while (read_file(path).find(") Z ") == std::string::npos && monotonic_seconds() < deadline)
+    ::usleep(1000);
+}
+
 /// What a launcher of two ranks that wait for ever says after signals to it: its status, and its
-/// text.
-std::pair<int, std::string> after_signals(const std::vector<int>& signals) {
+/// text. `ranks_are_gone`: both are killed before it sees the signals.
+std::pair<int, std::string> after_signals(const std::vector<int>& signals,
+                                          bool ranks_are_gone = false) {
   const test::TemporaryDirectory folder;
   const pid_t launcher = ::fork();
   if (launcher == 0) {
@@ -230,9 +240,14 @@ std::pair<int, std::string> after_signals(const std::vector<int>& signals) {
     write_file_atomic(folder.file("said"), join(result.reports, "|"));
     ::_exit(result.status);
   }
-  await_pid(folder.file("pid0"));
-  await_pid(folder.file("pid1"));
+  const pid_t first = await_pid(folder.file("pid0"));
+  const pid_t second = await_pid(folder.file("pid1"));
   ::kill(launcher, SIGSTOP);  // all are there when it looks
+  ::waitpid(launcher, nullptr, WUNTRACED);
+  if (ranks_are_gone) {
+    kill_unwaited(first);
+    kill_unwaited(second);
+  }
   for (const int signal : signals) ::kill(launcher, signal);
   ::kill(launcher, SIGCONT);
   int status = 0;
@@ -250,6 +265,12 @@ TEST(LocalRanksSignalTest, ARankIsNotBlamedForAnyOfTheSignalsThatWerePassedOn) {
   const auto [status, text] = after_signals({SIGTERM, SIGINT});
   EXPECT_GT(status, 128);
   EXPECT_TRUE(text.starts_with("stopped by signal ")) << text;
+}
+
+TEST(LocalRanksSignalTest, SignalsThatComeWhenTheRanksHaveEndedLeaveTheLauncherItsWord) {
+  const auto [status, text] = after_signals({SIGTERM, SIGINT}, true);
+  EXPECT_EQ(status, 128 + SIGKILL);
+  EXPECT_NE(text.find("was killed by signal 9"), std::string::npos) << text;
 }
 
 }  // namespace
