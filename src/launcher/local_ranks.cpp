@@ -184,12 +184,14 @@ class Watch final {
   /// Ranks that stay after a failure are stopped.
   void press() {
     if (failure_seconds_ == 0 || num_running() == 0) return;
-    const double waited = monotonic_seconds() - failure_seconds_;
-    if (waited > run_.grace_seconds) {
-      signal_all(children_, SIGKILL);
-    } else if (waited > run_.grace_seconds / 2 && !has_asked_) {
+    // Asked first whatever the time is: this process may have been stopped for long.
+    const double now = monotonic_seconds();
+    if (asked_seconds_ == 0) {
+      if (now - failure_seconds_ <= run_.grace_seconds / 2) return;
       signal_all(children_, SIGTERM);
-      has_asked_ = true;
+      asked_seconds_ = now;
+    } else if (now - asked_seconds_ > run_.grace_seconds / 2) {
+      signal_all(children_, SIGKILL);
     }
   }
 
@@ -221,7 +223,7 @@ class Watch final {
     }
     if (failure_seconds_ == 0) failure_seconds_ = monotonic_seconds();
     // What we stopped ourselves is no cause.
-    if (cause_ && (has_asked_ || !cause_->is_echo)) return;
+    if (cause_ && (asked_seconds_ > 0 || !cause_->is_echo)) return;
     Cause cause = cause_of(rank, status);
     if (cause_ && cause.is_echo) return;
     cause_ = std::move(cause);
@@ -245,7 +247,7 @@ class Watch final {
   int result_ = 0;
   std::set<int> forwarded_;
   double failure_seconds_ = 0;  // of the first; 0: none
-  bool has_asked_ = false;
+  double asked_seconds_ = 0;    // when the others were sent SIGTERM; 0: they were not
   std::optional<Cause> cause_;
 };
 
@@ -259,7 +261,7 @@ int64_t num_threads() {
 /// Forking a process with threads copies locks that nobody will ever open.
 void check_single_threaded() {
 #if !defined(__SANITIZE_THREAD__)
-  constexpr double kEndingSeconds = 1;  // a thread that was joined may be listed a moment longer
+  constexpr double kEndingSeconds = 10;  // a thread that was joined may be listed a moment longer
   const double deadline = monotonic_seconds() + kEndingSeconds;
   while (num_threads() != 1 && monotonic_seconds() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

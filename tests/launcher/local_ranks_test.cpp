@@ -225,6 +225,32 @@ void kill_unwaited(pid_t pid) {
     ::usleep(1000);
 }
 
+/// A launcher that stood still beyond the grace time asks the ranks before it kills them, and takes
+/// none of them for the cause.
+TEST(LocalRanksReportTest, ALauncherThatWasStoppedStillAsksRanksFirst) {
+  const test::TemporaryDirectory folder;
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::_exit(run(2, [&](const LocalRank& place) {
+      if (place.rank == 1) {
+        ::signal(SIGTERM, [](int) { ::_exit(0); });
+        write_pid(folder.file("pid1"));
+        while (true) ::pause();
+      }
+      await_file(folder.file("pid1"));
+      write_pid(folder.file("pid0"));
+      return RankOutcome(kRankFailed, "rank 1 did not come");
+    }));
+  }
+  await_end(await_pid(folder.file("pid0")));  // the launcher has seen it
+  ::kill(launcher, SIGSTOP);
+  ::usleep(900000);  // the grace time is 0.6 seconds
+  ::kill(launcher, SIGCONT);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), kRankFailed);
+}
+
 /// What a launcher of two ranks that wait for ever says after signals to it: its status, and its
 /// text. `ranks_are_gone`: both are killed before it sees the signals.
 std::pair<int, std::string> after_signals(const std::vector<int>& signals,
