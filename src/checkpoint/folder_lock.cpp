@@ -1,11 +1,13 @@
 #include "checkpoint/folder_lock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
 
 namespace automodel::checkpoint {
 
@@ -21,6 +24,8 @@ namespace {
 /// The bytes of the file that are locked by the run and by its further ranks.
 constexpr off_t kRunByte = 0;
 constexpr off_t kRanksByte = 1;
+
+constexpr std::chrono::milliseconds kPoll(50);
 
 struct flock byte_lock(short type, off_t byte) {
   struct flock lock {};
@@ -46,6 +51,8 @@ int open_lock(const std::string& folder) {
 }
 
 /// "process 17 on host a since 2026-01-31T12:00:00Z".
+constexpr size_t kPidWord = 1;
+constexpr size_t kHostWord = 4;
 std::string owner_text() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -67,34 +74,73 @@ void write_owner(int fd, const std::string& folder) {
                        "; wait until it has ended, or choose another checkpoint.checkpoint_dir"));
 }
 
-std::string owner_of(const std::string& folder) {
-  const std::string owner(trim(read_file(path_join(folder, kLockName))));
+/// The text of write_owner(), or "".
+std::string owner_in(const std::string& folder) {
+  return std::string(trim(read_file(path_join(folder, kLockName))));
+}
+
+std::string run_of(const std::string& owner) {
   return owner.empty() ? "another run" : cat("another run (", owner, ")");
+}
+
+/// Whether a process of this host has ended, or was killed and has not ended yet, as while it waits
+/// for a disk.
+bool is_ending(int64_t pid) {
+  const std::string path = cat("/proc/", pid, "/status");
+  if (!path_exists(path)) return true;
+  try {
+    for (const std::string& line : split(read_file(path), '\n')) {
+      const std::string_view value = trim(std::string_view(line).substr(line.find(':') + 1));
+      if (line.starts_with("State:") && (value.starts_with('Z') || value.starts_with('X'))) {
+        return true;
+      }
+      const bool is_pending = line.starts_with("SigPnd:") || line.starts_with("ShdPnd:");
+      if (!is_pending) continue;
+      const uint64_t signals = std::strtoull(std::string(value).c_str(), nullptr, 16);
+      if ((signals >> (SIGKILL - 1) & 1) != 0) return true;
+    }
+  } catch (const InputError&) {
+    return true;  // it ended meanwhile
+  }
+  return false;
+}
+
+/// Whether the process that an owner's text names is one of this host and ends.
+bool is_ending(const std::string& owner) {
+  const std::vector<std::string> words = split(owner, ' ');
+  const std::vector<std::string> own = split(owner_text(), ' ');
+  if (words.size() != own.size() || words[kHostWord] != own[kHostWord]) return false;
+  const auto pid = parse_int(words[kPidWord]);
+  return pid && is_ending(*pid);
 }
 
 }  // namespace
 
-FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter,
-                              double ranks_end_seconds) {
+FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter, double end_seconds) {
   if (!is_directory(folder)) {
     create_directories(folder);
     sync_directory(parent_path(std::filesystem::absolute(folder).lexically_normal().string()));
   }
   const int fd = open_lock(folder);
   FolderLock lock(fd);
-  const int error = try_lock(fd, F_WRLCK, kRunByte);
-  if (error == EAGAIN) refuse(folder, owner_of(folder));
+  const double deadline = monotonic_seconds() + end_seconds;
+  int error = try_lock(fd, F_WRLCK, kRunByte);
+  while (error == EAGAIN) {
+    const std::string owner = owner_in(folder);
+    if (!is_ending(owner) || monotonic_seconds() > deadline) refuse(folder, run_of(owner));
+    std::this_thread::sleep_for(kPoll);
+    error = try_lock(fd, F_WRLCK, kRunByte);
+  }
   if (error != 0) {
     reporter.warning(cat("checkpoint folder ", folder, " cannot be locked (", std::strerror(error),
                          "): a second run in it would not be noticed"));
     return lock;
   }
-  const double deadline = monotonic_seconds() + ranks_end_seconds;
   while (try_lock(fd, F_WRLCK, kRanksByte) == EAGAIN) {
     if (monotonic_seconds() > deadline) {
-      refuse(folder, cat("ranks that are left of ", owner_of(folder)));
+      refuse(folder, cat("ranks that are left of ", run_of(owner_in(folder))));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(kPoll);
   }
   try_lock(fd, F_UNLCK, kRanksByte);
   write_owner(fd, folder);

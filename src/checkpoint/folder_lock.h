@@ -15,10 +15,10 @@ class FolderLock final {
  public:
   /// The run's lock: rank 0 takes it before it reads or changes anything in the folder, which it
   /// makes if needed. Throws InputError naming the process that holds it. Waits at most
-  /// `ranks_end_seconds` for ranks of an earlier run that lost its rank 0. Warns where the file
-  /// system has no locks.
-  static FolderLock of_run(const std::string& folder, Reporter& reporter,
-                           double ranks_end_seconds = 10);
+  /// `end_seconds` for what is left of an earlier run: ranks that lost their rank 0, or a rank 0
+  /// that was killed and ends when a disk has taken what it wrote. Warns where the file system has
+  /// no locks.
+  static FolderLock of_run(const std::string& folder, Reporter& reporter, double end_seconds = 10);
 
   /// A further rank's share of the lock, taken after rank 0's: while the rank lives, it keeps the
   /// next run out.

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <optional>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "support/errors.h"
@@ -37,6 +39,25 @@ TEST_F(FolderLockTest, KeepsASecondRunOutAsLongAsItLives) {
   first.reset();
   FolderLock::of_run(root_, warnings_);
   EXPECT_THAT(warnings_.texts, testing::IsEmpty());
+}
+
+/// A lock lives as long as some process has its file open, here a child of the process that took
+/// it, as the lock of a killed process lives until the disk has taken what it wrote.
+TEST_F(FolderLockTest, WaitsForARunThatWasKilledAndHasNotEndedYet) {
+  constexpr double kSeconds = 0.3;
+  const pid_t run = ::fork();
+  if (run == 0) {
+    const FolderLock lock = FolderLock::of_run(root_, warnings_);
+    if (::fork() == 0) ::usleep(static_cast<useconds_t>(1e6 * kSeconds));
+    ::_exit(0);
+  }
+  const double begin = monotonic_seconds();
+  ::waitpid(run, nullptr, 0);
+  EXPECT_THAT(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, 0.1); }),
+              StartsWith(cat("checkpoint folder ", root_, " is in use by another run (process ",
+                             int64_t{run}, " on host ")));
+  FolderLock::of_run(root_, warnings_);
+  EXPECT_GE(monotonic_seconds() - begin, kSeconds - 0.05);
 }
 
 TEST_F(FolderLockTest, WaitsForRanksThatARunHasLeft) {
