@@ -344,6 +344,38 @@ TEST(SilentRankTest, IsNamedAsVanished) {
             "rank 1 vanished during all_reduce of group world (no sign of life for 2.0 s)");
 }
 
+/// As on a host that is suspended while two ranks look whether a third one is alive.
+TEST(SilentRankTest, IsAloneNamedByRanksThatStoodStillToo) {
+  RanksOptions options = patient();
+  options.timeout_seconds = 2;
+  const RanksResult result = run_ranks(
+      3,
+      [](World& world) {
+        const ProcessGroup group = world.group();
+        std::vector<pid_t> ranks;
+        for (const std::string& pid : group.all_gather_text(cat(int64_t{::getpid()}))) {
+          ranks.push_back(static_cast<pid_t>(parse_int(pid).value()));
+        }
+        if (group.rank() == 2) hang();
+        if (group.rank() == 0 && ::fork() == 0) {
+          ::usleep(2'700'000);  // the ranks look from 2 to 4 seconds after they began to wait
+          for (const size_t rank : {0U, 1U}) ::kill(ranks[rank], SIGSTOP);
+          ::usleep(2'500'000);
+          for (const size_t rank : {0U, 1U}) {
+            ::kill(ranks[rank], SIGCONT);
+            ::usleep(300'000);
+          }
+          ::_exit(0);
+        }
+        all_reduce(group);
+      },
+      options);
+  for (const size_t rank : {0U, 1U}) {
+    EXPECT_EQ(result.errors[rank],
+              "rank 2 vanished during all_reduce of group world (no sign of life for 2.0 s)");
+  }
+}
+
 TEST(SilentRankTest, IsNamedToPeersThatWaitForWhatTheyStarted) {
   RanksOptions options = patient();
   options.timeout_seconds = 1;

@@ -28,6 +28,9 @@ class WrittenStore final : public Store {
     values_ = {{"k/segment", claim}, {"k/mapped/0", ""}};
   }
   void set(const std::string& key, const std::string& value) override { values_[key] = value; }
+  std::string set_if_absent(const std::string& key, const std::string& value) override {
+    return values_.emplace(key, value).first->second;
+  }
   std::optional<std::string> get(const std::string& key, double) override {
     return values_.contains(key) ? std::optional(values_[key]) : std::nullopt;
   }

@@ -51,6 +51,9 @@ TEST(StoreTest, KeepsWhatItIsGiven) {
   EXPECT_EQ(store.get("a", 0), std::string("x\0y", 3));
   store.set("a", "");
   EXPECT_EQ(store.get("a", 0), "");
+  EXPECT_EQ(store.set_if_absent("first", "1"), "1");
+  EXPECT_EQ(store.set_if_absent("first", "2"), "1");
+  EXPECT_EQ(store.get("first", 0), "1");
   EXPECT_EQ(store.add("n", 3), 3);
   EXPECT_EQ(store.add("n", -5), -2);
   EXPECT_EQ(store.get("nothing", 0.01), std::nullopt);

@@ -20,6 +20,8 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Sets a key that is not set; returns what it then holds. `value` is not "".
+  virtual std::string set_if_absent(const std::string& key, const std::string& value) = 0;
   /// Waits for the key; nullopt when it is not set within `seconds`.
   virtual std::optional<std::string> get(const std::string& key, double seconds) = 0;
   virtual bool has(const std::string& key) = 0;

@@ -138,7 +138,11 @@ TcpStore::TcpStore(const WorldOptions& options)
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {
-  translated([&] { store_->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
+  translated([&] { store_->set(key, value); });
+}
+
+std::string TcpStore::set_if_absent(const std::string& key, const std::string& value) {
+  return translated([&] { return store_->compareSet(key, "", value); });
 }
 
 std::optional<std::string> TcpStore::get(const std::string& key, double seconds) {
@@ -152,8 +156,7 @@ std::optional<std::string> TcpStore::get(const std::string& key, double seconds)
         return std::nullopt;  // it did not come in time
       }
     }
-    const std::vector<uint8_t> bytes = store_->get(key);
-    return std::string(bytes.begin(), bytes.end());
+    return store_->get_to_str(key);
   });
 }
 

@@ -17,6 +17,7 @@ class TcpStore final : public Store {
   explicit TcpStore(const WorldOptions& options);
 
   void set(const std::string& key, const std::string& value) override;
+  std::string set_if_absent(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key, double seconds) override;
   bool has(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;

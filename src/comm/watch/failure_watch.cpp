@@ -17,10 +17,10 @@ namespace automodel::comm {
 namespace {
 
 constexpr const char* kFailureKey = "failure";
-constexpr const char* kNumFailuresKey = "num_failures";
 constexpr const char* kSeenKey = "failure_seen";
 constexpr double kPollSeconds = 0.01;
-constexpr double kFirstSeconds = 1.0;  // from counting the first failure to its text in the store
+constexpr double kLongestRoundSeconds =
+    0.5;  // that counts as silence; longer: this process stood still
 constexpr double kPeersKnowSeconds = 2.0;
 constexpr double kStoreSeconds = 5.0;
 constexpr size_t kMaxPlaces = 8;  // of late ranks, in a text
@@ -197,11 +197,7 @@ std::optional<std::string> FailureWatch::first_failure(Store& store) {
 }
 
 std::string FailureWatch::publish(const std::string& verdict) {
-  if (store_->add(kNumFailuresKey, 1) == 1) {
-    store_->set(kFailureKey, verdict);
-  } else {
-    store_->get(kFailureKey, kFirstSeconds);
-  }
+  store_->set_if_absent(kFailureKey, verdict);
   return first_failure(*store_).value_or(verdict);
 }
 
@@ -351,11 +347,14 @@ std::optional<std::string> FailureWatch::await_failure(double seconds) {
 std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {
   const WatchedGroup& group = call.group;
   const double begin = monotonic_seconds();
+  double watched_seconds =
+      0;  // without those in which this process was stopped, and maybe its peers
   send_beat(*store_);
   std::map<int, std::string> beats;
   for (const int rank : group.ranks) beats[rank] = last_beat(rank);
   const std::string during = cat(" during ", call.operation, " of group ", group.name);
-  while (monotonic_seconds() - begin < options_.silence_seconds) {
+  while (watched_seconds < options_.silence_seconds) {
+    const double round_begin = monotonic_seconds();
     // A rank leaves its text before it ends: look at processes first, at texts second.
     const std::vector<int64_t> ended = ended_ranks(group);
     if (const auto failure = first_failure(*store_)) return *failure;
@@ -365,6 +364,7 @@ std::string FailureWatch::find_cause(const WatchedCall& call, const std::string&
               ended.size() == 1 ? " (its process has ended)" : " (their processes have ended)"));
     }
     pause(kPollSeconds);
+    watched_seconds += std::min(monotonic_seconds() - round_begin, kLongestRoundSeconds);
   }
   std::vector<int64_t> silent;
   for (const int rank : group.ranks) {
