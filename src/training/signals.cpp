@@ -87,7 +87,7 @@ SignalWatch::SignalWatch(const std::vector<std::string>& signals)
 }
 
 SignalWatch::~SignalWatch() {
-  for (const int number : signals_) ::signal(number, SIG_DFL);
+  for (const int number : signals_) ::signal(number, received() != 0 ? SIG_IGN : SIG_DFL);
 }
 
 int SignalWatch::received() const {

@@ -15,7 +15,8 @@ std::optional<int> parse_signal(std::string_view name);
 std::string signal_name(int signal);
 
 /// Records preemption signals during its lifetime; afterwards the signals have their default effect
-/// again. At most one may exist in a process.
+/// again, or none where one came: a process that was told to end does so as it means to. At most
+/// one may exist in a process.
 class SignalWatch final {
  public:
   /// Throws UserError for an unknown or repeated signal (naming step_scheduler.preemption_signal).

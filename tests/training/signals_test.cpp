@@ -34,5 +34,25 @@ TEST(SignalsTest, RemembersASignal) {
   EXPECT_EQ(watch.received(), SIGUSR1);
 }
 
+TEST(SignalsTest, ASecondOneAtTheEndOfARunThatWasToldToEndHasNoEffect) {
+  EXPECT_EXIT(
+      {
+        {
+          const SignalWatch watch({"SIGUSR1"});
+          ::raise(SIGUSR1);
+        }
+        ::raise(SIGUSR1);
+        ::_exit(75);
+      },
+      testing::ExitedWithCode(75), "");
+  EXPECT_EXIT(
+      {
+        { const SignalWatch watch({"SIGUSR1"}); }
+        ::raise(SIGUSR1);
+        ::_exit(75);
+      },
+      testing::KilledBySignal(SIGUSR1), "");
+}
+
 }  // namespace
 }  // namespace automodel::training
