@@ -16,6 +16,8 @@ namespace automodel::training {
 
 namespace {
 
+constexpr size_t kNamed = 3;  // tensors in an error
+
 /// "nan" whatever its sign, "inf", "-inf", or the number.
 std::string name_of(double value) {
   return std::isnan(value) ? "nan" : cat(value);
@@ -247,10 +249,14 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
                     static_cast<int64_t>(rank) * options_.ranks_per_replica + i);
     }
   }
+  const std::vector<std::string> names = engine_.non_finite(distributed::ValuesOf::kParameters);
+  const std::string why =
+      names.empty() ? "Lower the learning rate, check the data, or train in float32"
+                    : cat("Parameters are not finite in ", join_first(names, kNamed),
+                          ": the weights that the run began with are not, or the last update made "
+                          "them so");
   throw NonFiniteError(cat("step ", step, ": the loss is ", name_of(loss), " (non-finite on rank ",
-                           join(bad),
-                           "); nothing was updated. Lower the learning rate, check the "
-                           "data, or train in float32"));
+                           join(bad), "); nothing was updated. ", why));
 }
 
 void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
@@ -258,8 +264,7 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
   const bool is_stopped_by_strategy =
       engine_.gradient_check() == distributed::GradientCheck::kNonFinite;
   if (!options_.stops_on_non_finite && !is_stopped_by_strategy) return;
-  constexpr size_t kNamed = 3;
-  const std::vector<std::string> names = engine_.non_finite_gradients();
+  const std::vector<std::string> names = engine_.non_finite(distributed::ValuesOf::kGradients);
   const std::string where =
       names.empty() ? "" : cat(" (not finite in ", join_first(names, kNamed), ")");
   throw NonFiniteError(cat("step ", step, ": the gradient norm is ", name_of(result.grad_norm),

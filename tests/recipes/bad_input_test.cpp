@@ -102,6 +102,18 @@ TEST_F(BadInputTest, ANonFiniteLossStopsTheRunBeforeAnUpdate) {
             "learning rate, check the data, or train in float32\n");
 }
 
+TEST_F(BadInputTest, WeightsThatAreNotFiniteAreNamedWhereTheyMakeTheLossSo) {
+  const std::string bytes = model_file("model.safetensors");
+  const std::string nan(4, '\xff');  // in the last tensor of the file
+  const ProgramResult result =
+      run_on_model("model.safetensors", bytes.substr(0, bytes.size() - nan.size()) + nan);
+  EXPECT_EQ(result.status, 5);
+  EXPECT_EQ(result.err,
+            "step 0: the loss is nan (non-finite on rank 0); nothing was updated. Parameters are "
+            "not finite in model.norm.weight: the weights that the run began with are not, or the "
+            "last update made them so\n");
+}
+
 TEST_F(BadInputTest, CheckForNanInGradStopsARunThatGoesOnOtherwise) {
   const std::vector<std::string> arguments = {"--optimizer.lr=1e38", "--stop_on_non_finite=false",
                                               "--distributed.strategy=megatron_fsdp"};

@@ -19,9 +19,11 @@ std::vector<std::string> union_over(const comm::ProcessGroup& group,
   return {all.begin(), all.end()};
 }
 
-std::vector<std::string> Engine::non_finite_gradients() const {
+std::vector<std::string> Engine::non_finite(ValuesOf values) const {
   std::vector<std::string> names;
-  for (const tensor::FlatShard& shard : gradients_) {
+  for (const tensor::FlatShard& shard :
+       values == ValuesOf::kParameters ? parameters_ : gradients_) {
+    if (!at::isFloatingType(shard.buffer.scalar_type())) continue;  // quantized
     for (const tensor::FlatSegment& segment : shard.segments) {
       if (!at::isfinite(shard.view(segment)).all().item<bool>()) names.push_back(segment.fqn);
     }

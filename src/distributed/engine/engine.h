@@ -24,6 +24,9 @@ struct HeldPart {
   bool has_own_units = false;
 };
 
+/// The two values of a parameter that an engine holds.
+enum class ValuesOf { kParameters, kGradients };
+
 class DataParallel;
 class FSDPModule;
 class MoEFSDPSyncMixin;
@@ -87,9 +90,9 @@ class Engine {
   virtual double gradient_norm() const = 0;
   /// Which check of the reduced gradients the strategy asks the training step for.
   virtual GradientCheck gradient_check() const { return GradientCheck::kNone; }
-  /// Names of tensors whose reduced gradients are not finite on some rank, sorted, without
-  /// repetition.
-  virtual std::vector<std::string> non_finite_gradients() const;
+  /// Names of parameters that are not finite on some rank, or whose reduced gradients are not,
+  /// sorted, without repetition.
+  virtual std::vector<std::string> non_finite(ValuesOf values) const;
 
   const comm::ProcessGroup& group() const { return group_; }
 

@@ -67,8 +67,8 @@ void SplitEngine::reduce_gradients() {
   }
 }
 
-std::vector<std::string> SplitEngine::non_finite_gradients() const {
-  return union_over(tp_group_, inner_->non_finite_gradients());
+std::vector<std::string> SplitEngine::non_finite(ValuesOf values) const {
+  return union_over(tp_group_, inner_->non_finite(values));
 }
 
 double SplitEngine::gradient_norm() const {

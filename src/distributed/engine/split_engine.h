@@ -31,7 +31,7 @@ class SplitEngine final : public Engine {
   void reduce_gradients() override;
   double gradient_norm() const override;
   GradientCheck gradient_check() const override { return inner_->gradient_check(); }
-  std::vector<std::string> non_finite_gradients() const override;
+  std::vector<std::string> non_finite(ValuesOf values) const override;
 
  private:
   std::unique_ptr<Engine> inner_;

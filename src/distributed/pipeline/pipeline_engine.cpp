@@ -68,10 +68,10 @@ double PipelineEngine::gradient_norm() const {
   return std::sqrt(comm::sum_over(pp_group_, squares));
 }
 
-std::vector<std::string> PipelineEngine::non_finite_gradients() const {
+std::vector<std::string> PipelineEngine::non_finite(ValuesOf values) const {
   std::vector<std::string> names;
   for (const auto& stage : stages_) {
-    const std::vector<std::string> of_stage = stage->non_finite_gradients();
+    const std::vector<std::string> of_stage = stage->non_finite(values);
     names.insert(names.end(), of_stage.begin(), of_stage.end());
   }
   return union_over(pp_group_, names);

@@ -29,7 +29,7 @@ class PipelineEngine final : public Engine {
   void zero_gradients() override;
   void reduce_gradients() override;
   double gradient_norm() const override;
-  std::vector<std::string> non_finite_gradients() const override;
+  std::vector<std::string> non_finite(ValuesOf values) const override;
 
  private:
   std::vector<std::unique_ptr<Engine>> stages_;

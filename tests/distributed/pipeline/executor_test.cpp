@@ -197,10 +197,10 @@ TEST(PipelineEngineTest, TheNormIsOfAllStages) {
     }
     expect(std::abs(engine.gradient_norm() - 2 * std::sqrt(numel)) < 1e-6, "norm");
     expect(engine.held_part().count == 2 && engine.held_part().index == pp.rank(), "part");
-    expect(engine.non_finite_gradients().empty(), "all is finite");
+    expect(engine.non_finite(ValuesOf::kGradients).empty(), "all is finite");
     const tensor::FlatShard& shard = engine.gradients().back();  // of the second stage of the rank
     if (pp.rank() == 1) shard.view(shard.segments[0]).fill_(NAN);
-    const std::vector<std::string> names = engine.non_finite_gradients();
+    const std::vector<std::string> names = engine.non_finite(ValuesOf::kGradients);
     expect(names.size() == 1, "the tensor is named on every stage's ranks");
   });
 }
