@@ -42,7 +42,7 @@ std::unique_ptr<Program> endless_run(const TemporaryDirectory& folder, const tes
 
 TEST_P(RecipeFailureTest, AStoppedRankIsNamedByTheOthersAfterTheTimeout) {
   const TemporaryDirectory folder;
-  const auto program = endless_run(folder, GetParam().spread, 0.05);
+  const auto program = endless_run(folder, GetParam().spread, 0.1);
   const std::vector<pid_t> ranks = test::children_of(program->pid());
   ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().spread.num_ranks));
   ::kill(ranks[1], SIGSTOP);
