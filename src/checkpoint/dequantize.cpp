@@ -8,6 +8,7 @@
 
 #include "checkpoint/quantized_tensor.h"
 #include "checkpoint/staged_read.h"
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::checkpoint {
@@ -143,7 +144,7 @@ void read_mxfp4(const QuantizedTensor& tensor, const SafetensorsFile& weight_fil
   const int64_t rows = spec.box_shape[1];
   const int64_t cols = spec.box_shape[2];
   const int64_t first_row = spec.flat_begin / cols;
-  const int64_t last_row = (spec.flat_end + cols - 1) / cols;
+  const int64_t last_row = ceil_div(spec.flat_end, cols);
   const int64_t band = std::max<int64_t>(kMxfp4Group, (int64_t{1} << 18) / cols);
   const at::Tensor values = at::empty({std::min(band, last_row - first_row) * cols},
                                       at::TensorOptions().dtype(at::kFloat));

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "tensor/dtype.h"
 

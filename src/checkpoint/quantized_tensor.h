@@ -18,11 +18,6 @@ namespace automodel::checkpoint {
 /// Values of mxfp4 under one scale; two of them are packed into a byte.
 inline constexpr int64_t kMxfp4Group = 32;
 
-/// a / b rounded up, without overflow; a >= 0, b > 0.
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return a == 0 ? 0 : 1 + (a - 1) / b;
-}
-
 /// How a config.json says that weights are stored.
 struct Quantization {
   enum class Method {

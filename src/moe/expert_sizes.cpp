@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/divide.h"
+
 // T tokens of D dims choose k of E experts with U rows of their first product and I inner dims.
 // With latent projections D is their size, and their outputs are kept, T D each. Kept for A choices
 // of M rows:
@@ -53,7 +55,7 @@ double share_of_tokens(const MoEConfig& config, int64_t num_ranks) {
 ExpertSizes::ExpertSizes(const MoEConfig& config, const ExpertTokens& tokens)
     : config_(config), tokens_(tokens) {
   const int64_t same = is_split() ? tokens.num_same_token_ranks : 1;
-  num_own_ = (tokens.num_tokens + same - 1) / same;
+  num_own_ = ceil_div(tokens.num_tokens, same);
   num_choices_ = num_own_ * config.n_activated_experts;
   num_rows_ = num_own_;
   if (is_split()) {

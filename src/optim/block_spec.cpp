@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::optim {
@@ -81,7 +82,7 @@ ShardSpec of_box(const tensor::FlatSegment& part, int64_t block) {
 }  // namespace
 
 int64_t num_blocks(int64_t numel, int64_t block) {
-  return (numel + block - 1) / block;
+  return ceil_div(numel, block);
 }
 
 ShardSpec block_spec(const tensor::FlatSegment& part, int64_t block) {

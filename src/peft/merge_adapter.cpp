@@ -9,6 +9,7 @@
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -86,7 +87,7 @@ class MergedSource final : public checkpoint::TensorSource {
     }
     const int64_t width = place.entry->shape.back();
     const int64_t begin = first / width;
-    const int64_t end = (first + out.numel() + width - 1) / width;
+    const int64_t end = ceil_div(first + out.numel(), width);
     const at::Tensor flat =
         at::empty({(end - begin) * width}, at::TensorOptions().dtype(place.entry->dtype));
     base_.read_elements(place, begin * width, flat);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "setup/draft.h"
 
@@ -96,7 +97,7 @@ Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
   Sizes sizes{.sequence = sequence_length(facts, request.task), .lr = learning_rate(request.task)};
   sizes.local_batch = sizes.sequence <= 512 ? 2 : 1;
   int64_t of_all_ranks = sizes.local_batch * request.num_ranks;
-  sizes.global_batch = (kUsualBatch + of_all_ranks - 1) / of_all_ranks * of_all_ranks;
+  sizes.global_batch = round_up(kUsualBatch, of_all_ranks);
   const auto samples = samples_of(facts, sizes.sequence);
   if (!samples) return sizes;
   if (*samples < of_all_ranks && sizes.local_batch > 1) {

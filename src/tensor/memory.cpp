@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::tensor {
@@ -14,8 +15,8 @@ namespace automodel::tensor {
 at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
-  const size_t mapped = bytes >= 2 * kHugePage ? (bytes + kHugePage - 1) / kHugePage * kHugePage
-                                               : std::max<size_t>(bytes, 1);
+  const size_t mapped =
+      bytes >= 2 * kHugePage ? round_up(bytes, kHugePage) : std::max<size_t>(bytes, 1);
   void* memory =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {

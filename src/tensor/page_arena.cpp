@@ -9,6 +9,7 @@
 #include <atomic>
 #include <iterator>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::tensor {
@@ -17,7 +18,7 @@ namespace {
 
 size_t whole_pages(size_t bytes) {
   static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return std::max(page, (bytes + page - 1) / page * page);
+  return std::max(page, round_up(bytes, page));
 }
 
 }  // namespace

@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::training {
-
-namespace {
-int64_t ceil_divide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-}  // namespace
 
 std::vector<SchedulerFinding> check_step_scheduler(const StepSchedulerConfig& config,
                                                    int64_t dp_size) {
@@ -40,7 +35,7 @@ StepScheduler::StepScheduler(const StepSchedulerConfig& config, int64_t dp_size,
                            config.local_batch_size, " on each of ", dp_size,
                            " data-parallel ranks"));
     }
-    epoch_length_ = ceil_divide(*num_batches, grad_accumulation_steps_);
+    epoch_length_ = ceil_div(*num_batches, grad_accumulation_steps_);
   }
   if (!epoch_length_ && !config.max_steps) {
     throw UserError(
@@ -50,7 +45,7 @@ StepScheduler::StepScheduler(const StepSchedulerConfig& config, int64_t dp_size,
   if (config.num_epochs) {
     num_epochs_ = *config.num_epochs;
   } else {
-    num_epochs_ = epoch_length_ && config.max_steps ? ceil_divide(*config.max_steps, *epoch_length_)
+    num_epochs_ = epoch_length_ && config.max_steps ? ceil_div(*config.max_steps, *epoch_length_)
                                                     : StepSchedulerConfig{}.num_epochs.value();
   }
   constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();

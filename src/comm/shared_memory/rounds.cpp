@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/shared_memory/reduce.h"
+#include "core/divide.h"
 
 namespace automodel::comm {
 
@@ -15,10 +16,6 @@ constexpr int64_t kLaneAlignment = 64;
 
 std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
-}
-
-int64_t num_pieces(int64_t total, int64_t piece) {
-  return (total + piece - 1) / piece;
 }
 
 /// A range of elements or bytes.
@@ -42,7 +39,7 @@ class GatherRounds final : public Rounds {
         in_(std::move(in)),
         part_bytes_(static_cast<int64_t>(in_.nbytes())) {}
 
-  int64_t num_rounds() const override { return num_pieces(part_bytes_, place_.slot_bytes); }
+  int64_t num_rounds() const override { return ceil_div(part_bytes_, place_.slot_bytes); }
 
   void write(int64_t round, std::byte* slot) override {
     const Range piece = piece_of({0, part_bytes_}, round, place_.slot_bytes);
@@ -83,7 +80,7 @@ class PartReduction final {
         op_(op),
         sources_(static_cast<size_t>(place.size)) {}
 
-  int64_t num_rounds() const { return num_pieces(part_, piece()); }
+  int64_t num_rounds() const { return ceil_div(part_, piece()); }
   int64_t element_size() const { return element_; }
 
   /// The elements of a rank's part that a round is about.
@@ -157,7 +154,7 @@ class AllReduceRounds final : public Rounds {
   AllReduceRounds(const RoundsPlace& place, at::Tensor tensor, ReduceOp op)
       : place_(place),
         tensor_(std::move(tensor)),
-        reduction_(place, tensor_, num_pieces(tensor_.numel(), place.size), op) {}
+        reduction_(place, tensor_, ceil_div(tensor_.numel(), place.size), op) {}
 
   int64_t num_rounds() const override { return 2 * reduction_.num_rounds(); }
 
@@ -210,7 +207,7 @@ class BroadcastRounds final : public Rounds {
   BroadcastRounds(const RoundsPlace& place, at::Tensor tensor, int root)
       : place_(place), tensor_(std::move(tensor)), root_(root) {}
 
-  int64_t num_rounds() const override { return num_pieces(whole().end, place_.slot_bytes); }
+  int64_t num_rounds() const override { return ceil_div(whole().end, place_.slot_bytes); }
   bool is_writer(int rank) const override { return rank == root_; }
 
   void write(int64_t round, std::byte* slot) override {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -13,10 +14,6 @@ namespace automodel::comm {
 namespace {
 
 constexpr size_t kPage = 4096;
-
-size_t rounded_up(size_t size, size_t alignment) {
-  return (size + alignment - 1) / alignment * alignment;
-}
 
 std::string_view name_of(ReduceOp op) {
   switch (op) {
@@ -60,14 +57,13 @@ std::string describe(const SlotMark& mark) {
 }
 
 size_t SlotRings::counters_bytes(int num_ranks) {
-  return rounded_up(
-      sizeof(Counters) + static_cast<size_t>(num_ranks) * sizeof(std::atomic<uint64_t>),
-      alignof(Counters));
+  return round_up(sizeof(Counters) + static_cast<size_t>(num_ranks) * sizeof(std::atomic<uint64_t>),
+                  alignof(Counters));
 }
 
 size_t SlotRings::num_bytes(int num_ranks) {
   const auto n = static_cast<size_t>(num_ranks);
-  return rounded_up(n * counters_bytes(num_ranks), kPage) +
+  return round_up(n * counters_bytes(num_ranks), kPage) +
          n * kNumSlots * static_cast<size_t>(kSlotBytes);
 }
 
@@ -84,7 +80,7 @@ SlotRings::Counters& SlotRings::counters(int rank) const {
 
 std::byte* SlotRings::slot(int writer, uint64_t number) const {
   const size_t index = static_cast<size_t>(writer) * kNumSlots + number % kNumSlots;
-  return segment_->data() + rounded_up(static_cast<size_t>(size_) * counters_bytes(size_), kPage) +
+  return segment_->data() + round_up(static_cast<size_t>(size_) * counters_bytes(size_), kPage) +
          index * static_cast<size_t>(kSlotBytes);
 }
 

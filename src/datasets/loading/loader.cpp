@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "datasets/loading/position.h"
@@ -71,7 +72,7 @@ std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfi
 }
 
 int64_t DataLoader::num_batches(int64_t num_rows) const {
-  return drop_last_ ? num_rows / batch_size_ : (num_rows + batch_size_ - 1) / batch_size_;
+  return drop_last_ ? num_rows / batch_size_ : ceil_div(num_rows, batch_size_);
 }
 
 std::optional<int64_t> DataLoader::size() const {

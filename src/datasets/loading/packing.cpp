@@ -8,6 +8,7 @@
 #include <queue>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/long_work.h"
 #include "core/parallel.h"
@@ -98,8 +99,7 @@ PackedDataset::PackedDataset(std::unique_ptr<const Dataset> samples, const Packi
 }
 
 int64_t PackedDataset::padded(int64_t length) const {
-  const int64_t multiple = config_.pad_to_multiple_of;
-  return (length + multiple - 1) / multiple * multiple;
+  return round_up(length, config_.pad_to_multiple_of);
 }
 
 PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
@@ -125,7 +125,7 @@ PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
   };
   const int num_threads =
       config_.num_threads > 0 ? static_cast<int>(config_.num_threads) : at::get_num_threads();
-  run_tasks(static_cast<size_t>((count + kChunk - 1) / kChunk), num_threads, measure_chunk);
+  run_tasks(static_cast<size_t>(ceil_div(count, kChunk)), num_threads, measure_chunk);
   Measured measured;
   counts_.num_samples = count;
   for (int64_t index = 0; index < count; ++index) {

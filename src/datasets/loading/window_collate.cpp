@@ -5,15 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::datasets {
 
 namespace {
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 bool is_label(int64_t label) {
   return label != kIgnoreIndex;

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/rows/numpy_random.h"
@@ -126,7 +127,7 @@ SampleIndex build_sample_index(std::span<const int32_t> lengths,
     throw InputError(cat(documents.second - documents.first, " documents with ", per_epoch,
                          " tokens do not make one sample of ", length, " + 1"));
   }
-  const int64_t num_epochs = std::max<int64_t>((wanted + per_epoch - 1) / per_epoch, 1);
+  const int64_t num_epochs = std::max<int64_t>(ceil_div(wanted, per_epoch), 1);
   const int64_t num_samples = (num_epochs * per_epoch - 1) / length;
   // Shuffled with the others, a last epoch of which little is wanted would be drawn too early.
   const int64_t num_before = ((num_epochs - 1) * per_epoch - 1) / length;

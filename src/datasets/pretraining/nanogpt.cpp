@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -95,7 +96,7 @@ std::vector<DataFingerprint> NanogptDataset::fingerprints() const {
 
 std::optional<int64_t> NanogptDataset::size() const {
   if (passes_ == Passes::kEndless) return std::nullopt;
-  return (drop_last_ ? samples_of_pass_ : samples_of_pass_ + batch_size_ - 1) / batch_size_;
+  return drop_last_ ? samples_of_pass_ / batch_size_ : ceil_div(samples_of_pass_, batch_size_);
 }
 
 const BinShard& NanogptDataset::shard() const {

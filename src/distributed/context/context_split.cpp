@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/attention/visible_keys.h"
 
@@ -48,8 +49,7 @@ int64_t sequence_divisor(const SequenceShare& share) {
 }
 
 int64_t padded_length(int64_t length, const SequenceShare& share) {
-  const int64_t divisor = sequence_divisor(share);
-  return (length + divisor - 1) / divisor * divisor;
+  return round_up(length, sequence_divisor(share));
 }
 
 std::vector<PositionRun> local_runs(int64_t length, const SequenceShare& share) {

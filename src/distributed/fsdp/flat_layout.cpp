@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::distributed {
 
 namespace {
 constexpr int64_t kAlignment = 64;  // bytes: a cache line and the widest vector register
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 }  // namespace
 
 FlatLayout lay_out(std::span<const LayoutItem> items, int64_t element_size, int64_t num_ranks,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -31,7 +32,7 @@ int64_t calculate_virtual_stages(const StageCountRequest& request) {
   if (!request.layers_per_stage) return ranks * (request.is_multi_stage ? 2 : 1);
   const int64_t layers = request.num_layers;
   const int64_t per_stage = *request.layers_per_stage;
-  int64_t stages = (layers + per_stage - 1) / per_stage;
+  int64_t stages = ceil_div(layers, per_stage);
   const std::string model =
       cat("Model has ", layers, " layers with pipeline_parallel_layers_per_stage=", per_stage);
   if (request.rounding && *request.rounding != "up" && *request.rounding != "down") {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/divide.h"
+
 namespace automodel::kernels {
 
 namespace {
@@ -49,7 +51,7 @@ bool is_fusable_product(std::initializer_list<at::Tensor> tensors) {
 at::Tensor sum_over_blocks(int64_t rows, int64_t width,
                            const std::function<void(int64_t, int64_t, float*)>& body) {
   constexpr int64_t kBlockRows = 128;
-  const int64_t num_blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t num_blocks = ceil_div(rows, kBlockRows);
   const at::Tensor partials =
       at::zeros({std::max<int64_t>(num_blocks, 1), width}, at::TensorOptions().dtype(at::kFloat));
   float* data = partials.data_ptr<float>();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::kernels {
@@ -63,7 +64,7 @@ void in_pieces(const std::array<at::Tensor, N>& tensors, const Body& body) {
   if (!tensors[0].is_cpu() || numel <= kPiece) return body(tensors);
   std::array<at::Tensor, N> flat;
   std::ranges::transform(tensors, flat.begin(), [](const auto& each) { return each.view({-1}); });
-  at::parallel_for(0, (numel + kPiece - 1) / kPiece, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, ceil_div(numel, kPiece), 1, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView no_autograd_here;
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * kPiece;

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "core/divide.h"
 #include "kernels/device/head_bodies.h"
 #include "kernels/device/row_bodies.h"
 
@@ -111,7 +112,7 @@ struct RowLaunches {
     if (const int lanes = lanes_of(heads, {qkv, q, k, v}); lanes > 0) {
       const HeadsForwardByLanes<kFull, T> body{heads, qkv, q, k, v, rstd, lanes};
       const int64_t at_once = kHeadThreads / lanes;
-      Launcher::template run<kHeadThreads>(teams((units + at_once - 1) / at_once, 64), 0, body);
+      Launcher::template run<kHeadThreads>(teams(ceil_div(units, at_once), 64), 0, body);
       return;
     }
     const HeadsForward<T> body{heads, qkv, q, k, v, rstd};
@@ -127,8 +128,7 @@ struct RowLaunches {
       const HeadsBackwardByLanes<kFull, T> body{heads, qkv,   rstd,     dq,   dk,
                                                 dv,    d_qkv, partials, lanes};
       const int64_t at_once = kHeadThreads / lanes;
-      const int64_t num_teams =
-          has_sums ? num_partials : teams((units + at_once - 1) / at_once, 64);
+      const int64_t num_teams = has_sums ? num_partials : teams(ceil_div(units, at_once), 64);
       Launcher::template run<kHeadThreads>(num_teams, 0, body);
       return;
     }
@@ -167,7 +167,7 @@ struct RowLaunches {
       if (product.width % width != 0) return false;
       if (!fits_packs<T>(width, product.out_stride, {product.out})) return false;
       const int64_t in_team = int64_t{kRowThreads} * width;
-      const int64_t parts = (product.width + in_team - 1) / in_team;
+      const int64_t parts = ceil_div(product.width, in_team);
       const int64_t most = std::max<int64_t>(4 * Launcher::num_processors() / parts, 1);
       const LowRankProduct<width, rank, T> body{product, parts};
       Launcher::template run<kRowThreads>(parts * std::min(product.rows, most), 0, body);
@@ -182,8 +182,7 @@ struct RowLaunches {
   static void drop(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out) {
     const Drop<T> body{dropout, where, x, out};
     const int64_t pieces = where.rows * ((where.width + 3) / 4 + 1);
-    Launcher::template run<kRowThreads>(teams((pieces + kRowThreads - 1) / kRowThreads, 16), 0,
-                                        body);
+    Launcher::template run<kRowThreads>(teams(ceil_div(pieces, kRowThreads), 16), 0, body);
   }
 
   static constexpr DeviceRows<T> table() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/made_again.h"
@@ -123,7 +124,7 @@ std::optional<int> loop_of(Activation activation) {
 template <typename Body>
 void by_blocks(int64_t numel, const Body& body) {
   constexpr int64_t kBlock = int64_t{1} << 14;
-  at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, ceil_div(numel, kBlock), 1, [&](int64_t first, int64_t last) {
     for (int64_t begin = first * kBlock; begin < std::min(numel, last * kBlock); begin += kBlock) {
       body(begin, std::min(kBlock, numel - begin));
     }

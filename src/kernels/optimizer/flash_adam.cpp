@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/cpu/loops.h"
@@ -26,7 +27,7 @@ T* address_of(const at::Tensor& flat, int64_t element) {
 }
 
 int64_t num_groups(int64_t numel) {
-  return (numel + kFlashGroup - 1) / kFlashGroup;
+  return ceil_div(numel, kFlashGroup);
 }
 
 void check_state(const at::Tensor& parameter, const FlashAdamState& state) {
@@ -213,7 +214,7 @@ void flash_adam_step(at::Tensor parameter, const at::Tensor& gradient, const Fla
   constexpr int64_t kBlock = 1 << 14;
   static_assert(kBlock % kFlashGroup == 0);
   const int64_t numel = parameter.numel();
-  at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, ceil_div(numel, kBlock), 1, [&](int64_t first, int64_t last) {
     const int64_t begin = first * kBlock;
     const int64_t group = begin / kFlashGroup;
     const cpu::FlashAdamRow row = {address_of(parameter, begin),

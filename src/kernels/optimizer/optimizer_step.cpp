@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/base/dynamic_codes.h"
 #include "kernels/base/fused.h"
@@ -74,7 +75,7 @@ void sgd_piece(at::Tensor parameter, const at::Tensor& gradient, at::Tensor mome
 void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
   const int64_t numel = values.numel();
-  const int64_t num_blocks = (numel + kBlock - 1) / kBlock;
+  const int64_t num_blocks = ceil_div(numel, kBlock);
   const size_t first_sum = sums.size();
   sums.resize(first_sum + static_cast<size_t>(num_blocks), 0.0);
   by_storage(values, [&](auto storage) {
@@ -148,7 +149,7 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
   // Blocks of a fixed size: vector remainders fall on the same elements on any number of threads.
   constexpr int64_t kBlock = 1 << 14;
   const int64_t numel = parameter.numel();
-  at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, ceil_div(numel, kBlock), 1, [&](int64_t first, int64_t last) {
     for (int64_t at = first * kBlock; at < std::min(numel, last * kBlock); at += kBlock) {
       loop(address_of(parameter, at), address_of(gradient, at), address_of(exp_avg, at),
            address_of(exp_avg_sq, at), address_of(max_exp_avg_sq, at), factors.data(),
@@ -160,7 +161,7 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
 void adam_eight_bit_step(at::Tensor parameter, const at::Tensor& gradient, EightBitState exp_avg,
                          EightBitState exp_avg_sq, const AdamOptions& options) {
   const int64_t numel = parameter.numel();
-  const int64_t num_blocks = (numel + kEightBitBlock - 1) / kEightBitBlock;
+  const int64_t num_blocks = ceil_div(numel, kEightBitBlock);
   AM_CHECK(exp_avg.codes.numel() == numel && exp_avg_sq.codes.numel() == numel);
   AM_CHECK(exp_avg.absmax.numel() == num_blocks && exp_avg_sq.absmax.numel() == num_blocks);
   if (!is_fusable({parameter}) || !is_fusable({gradient})) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/base/device_table.h"
 #include "kernels/base/dynamic_codes.h"
@@ -64,19 +65,15 @@ at::Tensor code_tensor(FourBitType type, at::Device device) {
   return table_on(type == FourBitType::kNf4 ? nf4 : fp4, device);
 }
 
-int64_t to_border(int64_t bytes) {
-  return (bytes + kBorder - 1) / kBorder * kBorder;
-}
-
 /// Where the parts of a matrix's bytes begin.
 struct Places {
   Places(int64_t numel, const FourBitFormat& format)
       : num_factors(numel / kFourBitBlock),
-        num_outer(format.has_quantized_factors ? (num_factors + kFactorBlock - 1) / kFactorBlock
-                                               : 0),
-        factors(to_border(numel / 2)),
-        outer(factors + to_border(format.has_quantized_factors ? num_factors : 4 * num_factors)),
-        end(outer + (num_outer == 0 ? 0 : to_border(4 * (num_outer + 1)))) {}
+        num_outer(format.has_quantized_factors ? ceil_div(num_factors, kFactorBlock) : 0),
+        factors(round_up(numel / 2, kBorder)),
+        outer(factors +
+              round_up(format.has_quantized_factors ? num_factors : 4 * num_factors, kBorder)),
+        end(outer + (num_outer == 0 ? 0 : round_up(4 * (num_outer + 1), kBorder))) {}
 
   int64_t num_factors;
   int64_t num_outer;  // factors of factors, behind them the mean

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/cpu/loops.h"
@@ -67,7 +68,7 @@ bool is_narrow(const cpu::ProductPart& whole) {
 }
 
 int64_t round_up_columns(int64_t columns) {
-  return (columns + cpu::kMostTileColumns - 1) / cpu::kMostTileColumns * cpu::kMostTileColumns;
+  return round_up(columns, cpu::kMostTileColumns);
 }
 
 /// A bias as the loops read it; undefined for an undefined one.
@@ -102,8 +103,8 @@ void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
       parts_of(whole.row_end, whole.column_end, is_alone ? 1 : at::get_num_threads());
   const int64_t row_parts = parts.first;
   const int64_t column_parts = parts.second;
-  const int64_t rows = (whole.row_end + row_parts - 1) / row_parts;
-  const int64_t columns = round_up_columns((whole.column_end + column_parts - 1) / column_parts);
+  const int64_t rows = ceil_div(whole.row_end, row_parts);
+  const int64_t columns = round_up_columns(ceil_div(whole.column_end, column_parts));
   at::parallel_for(0, row_parts * column_parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       cpu::ProductPart part = whole;

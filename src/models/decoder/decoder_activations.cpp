@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/divide.h"
 #include "kernels/attention/attention_block.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/products/product.h"
@@ -502,7 +503,7 @@ void add_next_tokens(const DecoderConfig& config, const BlockSizes& block,
                      nn::ActivationSizes& sizes) {
   const NextTokenOptions& options = *config.next_tokens;
   const int64_t num_blocks = config.num_layers() + options.num_own_layers();
-  const auto of_a_block = [&](int64_t bytes) { return (bytes + num_blocks - 1) / num_blocks; };
+  const auto of_a_block = [&](int64_t bytes) { return ceil_div(bytes, num_blocks); };
   // The token ahead; three norms, the joined halves and what the fusion makes of them.
   const int64_t fusion = block.stream() + 3 * block.hidden_norm() + 3 * block.hidden();
   sizes.block_kept += of_a_block(options.num_depths * fusion);
@@ -528,8 +529,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const bool is_split = shape.num_vocab_parts > 1;
   const bool has_row_kernels = shape.has_row_kernels() && !is_split;
   const int64_t per_logit = has_row_kernels ? shape.element_size : 4 + std::max(cast, slope);
-  const int64_t vocab_size =
-      (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
+  const int64_t vocab_size = ceil_div(config.vocab_size, shape.num_vocab_parts);
   const bool is_by_device_kernel = shape.on_device && has_row_kernels;
   const int64_t rows = std::min(kernels::most_logit_rows(vocab_size, is_by_device_kernel),
                                 num_depths * shape.tokens());

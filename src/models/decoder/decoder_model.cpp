@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/error.h"
 #include "kernels/attention/visible_keys.h"
 #include "kernels/layers/norm.h"
@@ -104,7 +105,7 @@ at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& con
   const int64_t num_parts = context.num_sequence_parts;
   if (num_parts == 1) return batch.padding_mask;
   const int64_t length = batch.sequence_length();
-  const int64_t count = (length + num_parts - 1) / num_parts;
+  const int64_t count = ceil_div(length, num_parts);
   if (!batch.padding_mask.defined() && count * num_parts == length) return {};
   const at::Tensor mask =
       batch.padding_mask.defined()

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/divide.h"
 #include "core/text.h"
 #include "models/decoder/family.h"
 
@@ -22,7 +23,7 @@ void refuse_other_blocks(ConfigReader& reader, ConfigReader& part, const std::st
 int64_t width_of(double multiple, int64_t hidden_size) {
   constexpr int64_t kStep = 256;
   const auto exact = static_cast<int64_t>(2 * multiple * static_cast<double>(hidden_size) / 3);
-  return (exact + kStep - 1) / kStep * kStep;
+  return round_up(exact, kStep);
 }
 
 void read_attention(ConfigReader& reader, ConfigReader& part, const std::string& place,
