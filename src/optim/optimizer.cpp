@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <regex>
 
 #include "core/error.h"
+#include "core/python_pattern.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "optim/state_buffer.h"
 
@@ -86,30 +86,45 @@ void split_remainder(const at::Tensor& value, at::Tensor parameter, at::Tensor r
   parameter.copy_(high.to(at::kShort).view(at::kBFloat16).masked_fill_(is_nan, std::nan("")));
 }
 
-std::regex compile(const std::string& pattern) {
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error& error) {
-    throw UserError(cat("optimizer.param_group_overrides: '", pattern,
-                        "' is not a regular expression: ", error.what()));
+/// The patterns of overrides.
+class Patterns final {
+ public:
+  explicit Patterns(std::span<const ParamGroupOverride> overrides) : overrides_(overrides) {
+    for (const ParamGroupOverride& each : overrides_) {
+      explaining(each, [&] { patterns_.emplace_back(each.pattern); });
+    }
   }
-}
 
-std::vector<std::regex> compile_all(std::span<const ParamGroupOverride> overrides) {
-  std::vector<std::regex> patterns;
-  for (const ParamGroupOverride& override_ : overrides) {
-    patterns.push_back(compile(override_.pattern));
+  /// The index of the first pattern found in a name.
+  std::optional<size_t> first_match(const std::string& name) const {
+    for (size_t i = 0; i < patterns_.size(); ++i) {
+      bool is_match = false;
+      explaining(overrides_[i], [&] { is_match = patterns_[i].is_in(name); });
+      if (is_match) return i;
+    }
+    return std::nullopt;
   }
-  return patterns;
-}
 
-/// The index of the first pattern found in a name.
-std::optional<size_t> first_match(std::span<const std::regex> patterns, const std::string& name) {
-  for (size_t i = 0; i < patterns.size(); ++i) {
-    if (std::regex_search(name, patterns[i])) return i;
+ private:
+  template <typename Body>
+  static void explaining(const ParamGroupOverride& override_, const Body& body) {
+    try {
+      body();
+    } catch (const UserError& error) {
+      throw UserError(cat("optimizer.param_group_overrides: '", shortened(override_.pattern),
+                          "' is not a regular expression that can be used: ", error.what()));
+    }
   }
-  return std::nullopt;
-}
+
+  /// A pattern as an error shows it.
+  static std::string shortened(const std::string& pattern) {
+    constexpr size_t kShown = 200;
+    return pattern.size() <= kShown ? pattern : cat(pattern.substr(0, kShown), "...");
+  }
+
+  std::span<const ParamGroupOverride> overrides_;
+  std::vector<PythonPattern> patterns_;
+};
 
 at::Tensor piece(const FlatShard& shard, const ParameterRun& run) {
   return shard.buffer.narrow(0, run.begin, run.end - run.begin);
@@ -174,7 +189,8 @@ class Adam final : public Optimizer {
     return cat(config_.is_decoupled ? "AdamW" : "Adam", " (lr ", config_.lr, ", betas ",
                config_.betas[0], " ", config_.betas[1], ", eps ", config_.eps, ", weight_decay ",
                config_.weight_decay, config_.amsgrad ? ", amsgrad" : "", masters,
-               config_.is_bias_corrected ? "" : ", no bias correction", ")");
+               config_.is_bias_corrected ? "" : ", no bias correction",
+               config_.maximize ? ", maximize" : "", ")");
   }
 
  private:
@@ -248,7 +264,9 @@ class Sgd final : public Optimizer {
 
   std::string describe() const override {
     return cat("SGD (lr ", config_.lr, ", momentum ", config_.momentum, ", weight_decay ",
-               config_.weight_decay, config_.nesterov ? ", nesterov" : "", ")");
+               config_.weight_decay,
+               config_.dampening != 0 ? cat(", dampening ", config_.dampening) : "",
+               config_.nesterov ? ", nesterov" : "", config_.maximize ? ", maximize" : "", ")");
   }
 
  private:
@@ -263,9 +281,9 @@ class Sgd final : public Optimizer {
 void check_overrides(std::span<const ParamGroupOverride> overrides,
                      std::span<const std::string> names) {
   std::vector<bool> has_match(overrides.size(), false);
-  const std::vector<std::regex> patterns = compile_all(overrides);
+  const Patterns patterns(overrides);
   for (const std::string& name : names) {
-    if (const auto match = first_match(patterns, name)) has_match[*match] = true;
+    if (const auto match = patterns.first_match(name)) has_match[*match] = true;
   }
   for (size_t i = 0; i < overrides.size(); ++i) {
     if (!has_match[i]) {
@@ -277,14 +295,14 @@ void check_overrides(std::span<const ParamGroupOverride> overrides,
 
 std::vector<ParameterRun> resolve_runs(std::span<const FlatShard> parameters,
                                        std::span<const ParamGroupOverride> overrides) {
-  const std::vector<std::regex> patterns = compile_all(overrides);
+  const Patterns patterns(overrides);
   std::vector<ParameterRun> runs;
   for (size_t shard = 0; shard < parameters.size(); ++shard) {
     const FlatShard& unit = parameters[shard];
     bool is_first = true;
     for (const tensor::FlatSegment& segment : unit.segments) {
       double lr_mult = 1.0, wd_mult = 1.0;
-      if (const auto match = first_match(patterns, segment.fqn)) {
+      if (const auto match = patterns.first_match(segment.fqn)) {
         lr_mult = overrides[*match].lr_mult;
         wd_mult = overrides[*match].wd_mult;
       }

@@ -22,7 +22,8 @@ struct ParamGroupOverride {
   static constexpr auto fields() {
     using O = ParamGroupOverride;
     return std::tuple{
-        field("pattern", &O::pattern, "regular expression, searched in the name").required(),
+        field("pattern", &O::pattern, "regular expression of Python's, searched in the name")
+            .required(),
         field("lr_mult", &O::lr_mult, "multiplies the learning rate").at_least(0),
         field("wd_mult", &O::wd_mult, "multiplies the weight decay").at_least(0)};
   }
@@ -30,7 +31,8 @@ struct ParamGroupOverride {
 
 /// What `param_group_overrides` takes, of every optimizer.
 inline constexpr const char* kOverridesText =
-    "a list of pattern (a regular expression, searched in parameters' names), lr_mult and wd_mult, "
+    "a list of pattern (a regular expression of Python's, searched in parameters' names), lr_mult "
+    "and wd_mult, "
     "which multiply their learning rate and weight decay";
 
 /// How float32 values of 16-bit parameters are kept between steps.

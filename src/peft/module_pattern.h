@@ -16,8 +16,8 @@ class ModulePattern {
  public:
   /// Gives no module a number.
   ModulePattern() = default;
-  /// From an adapter_config.json's value of `key`, or null. Throws InputError for another form, and
-  /// UnsupportedError for an expression that cannot be read here.
+  /// From an adapter_config.json's value of `key`, or null. Throws InputError for another form and
+  /// for what is no regular expression of Python's.
   ModulePattern(const std::string& key, const Json* value);
 
   /// `module`: its name in transformers' modules.
