@@ -1,5 +1,6 @@
 #include "core/json.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -236,6 +237,14 @@ void dump_double(std::string& out, double value) {
   }
 }
 
+/// An integer of more than 64 bits, to the precision of a double.
+std::string digits_of(double integer) {
+  std::array<char, 400> text{};
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), integer, std::chars_format::fixed);
+  return {text.data(), end};
+}
+
 void new_line(std::string& out, int indent, int depth) {
   out.push_back('\n');
   out.append(static_cast<size_t>(indent * depth), ' ');
@@ -248,6 +257,8 @@ void dump_value(std::string& out, const Json& value, int indent, int depth) {
     out += value.as_bool() ? "true" : "false";
   } else if (value.is_int()) {
     out += std::to_string(value.as_int());
+  } else if (value.is_big_integer()) {
+    out += digits_of(value.as_double());
   } else if (value.is_double()) {
     dump_double(out, value.as_double());
   } else if (value.is_string()) {

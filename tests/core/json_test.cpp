@@ -160,5 +160,11 @@ TEST(JsonTest, AWatchSeesWhatIsLookedUp) {
     EXPECT_FALSE(watch.has_seen(other)) << other;
 }
 
+TEST(JsonTest, IntegersOfMoreThan64BitsAreWrittenAsIntegers) {
+  EXPECT_EQ(
+      Json::parse("[1000000000000000019884624838656, 1e30, -18446744073709551616]", "").dump(),
+      "[1000000000000000019884624838656, 1e+30, -18446744073709551616]");
+}
+
 }  // namespace
 }  // namespace automodel
