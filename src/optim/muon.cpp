@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,12 @@
 namespace automodel::optim {
 
 namespace {
+
+/// A number that tensors of float32 may be multiplied by.
+double in_float32(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return std::clamp(value, -kLargest, kLargest);
+}
 
 using tensor::FlatSegment;
 using tensor::FlatShard;
@@ -169,7 +176,8 @@ class Muon final : public Optimizer {
 
   /// By what gradients are multiplied before they are added to a momentum.
   double gradient_share(const StepRates& rates) const {
-    return rule_.is_averaged ? (1 - rule_.momentum) * rates.grad_scale : rates.grad_scale;
+    return in_float32(rule_.is_averaged ? (1 - rule_.momentum) * rates.grad_scale
+                                        : rates.grad_scale);
   }
 
   void add_to_momentum(const MuonPart& part, const StepRates& rates) {
@@ -194,8 +202,8 @@ class Muon final : public Optimizer {
 
   void update(const MuonPart& part, const StepRates& rates, const at::Tensor& direction) {
     const double lr = rates.lr * part.lr_factor;
-    const double rate = lr * rate_factor(rule_.rate, part.segment.spec.global_shape);
-    const double kept = 1 - lr * rates.weight_decay * part.wd_factor;
+    const double rate = in_float32(lr * rate_factor(rule_.rate, part.segment.spec.global_shape));
+    const double kept = in_float32(1 - lr * rates.weight_decay * part.wd_factor);
     at::Tensor parameter = piece(parameters_, part);
     if (parameter.scalar_type() == direction.scalar_type()) {
       parameter.mul_(kept).sub_(direction.to(parameter.device()), rate);
@@ -313,11 +321,12 @@ std::unique_ptr<Optimizer> make_torch_muon(const TorchMuonConfig& config,
   }
   const auto& c = config.ns_coefficients;
   MuonRule rule{
-      .momentum = config.momentum,
+      .momentum = in_float32(config.momentum),
       .is_averaged = true,
       .is_nesterov = config.nesterov,
       .iterations = {.coefficients = {static_cast<size_t>(config.ns_steps),
-                                      std::array<double, 3>{c[0], c[1], c[2]}},
+                                      std::array<double, 3>{in_float32(c[0]), in_float32(c[1]),
+                                                            in_float32(c[2])}},
                      .norm_factor = 1,
                      .eps = config.eps,
                      .is_eps_added = false},

@@ -11,9 +11,13 @@ namespace automodel::training {
 std::vector<SchedulerFinding> check_step_scheduler(const StepSchedulerConfig& config,
                                                    int64_t dp_size) {
   std::vector<SchedulerFinding> findings;
-  const int64_t per_round = config.local_batch_size * dp_size;
-  if (per_round <= 0 || config.global_batch_size <= 0) return findings;  // reported by range checks
-  if (config.global_batch_size % per_round != 0) {
+  if (config.local_batch_size <= 0 || dp_size <= 0 || config.global_batch_size <= 0) {
+    return findings;  // reported by range checks
+  }
+  int64_t per_round = 0;
+  const bool is_beyond_numbers =
+      __builtin_mul_overflow(config.local_batch_size, dp_size, &per_round);
+  if (is_beyond_numbers || config.global_batch_size % per_round != 0) {
     findings.push_back(
         {"global_batch_size", cat("global_batch_size (", config.global_batch_size,
                                   ") must be divisible by local_batch_size * dp_size (",

@@ -250,13 +250,15 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
     }
   }
   const std::vector<std::string> names = engine_.non_finite(distributed::ValuesOf::kParameters);
-  const std::string why =
-      names.empty() ? "Lower the learning rate, check the data, or train in float32"
-                    : cat("Parameters are not finite in ", join_first(names, kNamed),
-                          ": the weights that the run began with are not, or the last update made "
-                          "them so");
+  const std::string state =
+      names.empty() ? ""
+                    : cat(". Parameters are not finite in ", join_first(names, kNamed),
+                          ": the last update made them so, or they were when the run began");
   throw NonFiniteError(cat("step ", step, ": the loss is ", name_of(loss), " (non-finite on rank ",
-                           join(bad), "); nothing was updated. ", why));
+                           join(bad),
+                           "); nothing was updated. Lower the learning rate, check the data, or "
+                           "train in float32",
+                           state));
 }
 
 void TrainStep::check_gradients(const StepResult& result, int64_t step) const {

@@ -137,5 +137,16 @@ TEST(StepSchedulerTest, KnowsOfCheckpointsBeforeTheLastOne) {
   EXPECT_FALSE(StepScheduler(c, 1, 10).saves_before_end());
 }
 
+TEST(StepSchedulerTest, BatchesBeyondNumbersAreRefused) {
+  StepSchedulerConfig config;
+  config.global_batch_size = 4;
+  config.local_batch_size = int64_t{1} << 62;
+  const auto findings = check_step_scheduler(config, 4);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].text,
+            "global_batch_size (4) must be divisible by local_batch_size * dp_size "
+            "(4611686018427387904 * 4)");
+}
+
 }  // namespace
 }  // namespace automodel::training

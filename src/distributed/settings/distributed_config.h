@@ -419,13 +419,19 @@ constexpr auto PipelineConfig::fields() {
 
 constexpr auto ParallelismSizes::fields() {
   using C = ParallelismSizes;
+  constexpr double kMostModelRanks = 8192;  // products of sizes stay within 64 bits
+  constexpr double kMostReplicas = 1 << 20;
   return std::tuple{
-      field("dp_size", &C::dp_size, "data-parallel ranks; absent: all that is left").at_least(1),
-      field("dp_replicate_size", &C::dp_replicate_size, "replicas in HSDP").at_least(1),
-      field("tp_size", &C::tp_size, "tensor-parallel ranks").at_least(1),
-      field("pp_size", &C::pp_size, "pipeline stages").at_least(1),
-      field("cp_size", &C::cp_size, "context-parallel ranks").at_least(1),
-      field("ep_size", &C::ep_size, "expert-parallel ranks").at_least(1)};
+      field("dp_size", &C::dp_size, "data-parallel ranks; absent: all that is left")
+          .at_least(1)
+          .at_most(kMostReplicas),
+      field("dp_replicate_size", &C::dp_replicate_size, "replicas in HSDP")
+          .at_least(1)
+          .at_most(kMostReplicas),
+      field("tp_size", &C::tp_size, "tensor-parallel ranks").at_least(1).at_most(kMostModelRanks),
+      field("pp_size", &C::pp_size, "pipeline stages").at_least(1).at_most(kMostModelRanks),
+      field("cp_size", &C::cp_size, "context-parallel ranks").at_least(1).at_most(kMostModelRanks),
+      field("ep_size", &C::ep_size, "expert-parallel ranks").at_least(1).at_most(kMostModelRanks)};
 }
 
 constexpr auto ContextParallelConfig::fields() {

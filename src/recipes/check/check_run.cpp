@@ -219,9 +219,13 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
   // Without max_steps the length of the run is known only once the data is read.
   const bool is_bounded =
       recipe.step_scheduler.max_steps.has_value() || recipe.lr_scheduler->lr_decay_steps;
-  const int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
-                                         recipe.lr_scheduler->lr_decay_steps.value_or(0))
-                                   : int64_t{1} << 40;
+  int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
+                                   recipe.lr_scheduler->lr_decay_steps.value_or(0))
+                             : int64_t{1} << 40;
+  // Epochs may end a run before max_steps, and with it the warm-up that follows from its length.
+  if (recipe.step_scheduler.num_epochs && recipe.lr_scheduler->lr_decay_steps) {
+    steps = std::min(steps, *recipe.lr_scheduler->lr_decay_steps);
+  }
   for (const auto& finding : optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr,
                                                       recipe.optimizer.weight_decay, steps)) {
     diagnostics.error(place_of(recipe, "lr_scheduler", finding.key), finding.text);

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/error.h"
@@ -64,13 +66,15 @@ class IntrospectiveDiffusion final : public DiffusionObjective {
     const at::Tensor hidden = sums[1];
     const at::Tensor weight = options_.balances_clean_loss
                                   ? (hidden / clean.clamp_min(1e-6)).detach()
-                                  : at::scalar_tensor(options_.clean_loss_weight, clean.options());
+                                  : at::scalar_tensor(weight_, clean.options());
     return {hidden + weight * clean, hidden.detach()};
   }
 
  private:
   models::MaskedDenoiser& model_;
   IntrospectiveDiffusionOptions options_;
+  /// clean_loss_weight, which a loss of float32 may be multiplied by.
+  double weight_ = std::min<double>(options_.clean_loss_weight, std::numeric_limits<float>::max());
 };
 
 class PairedAttentionCore final : public nn::AttentionCore {
