@@ -15,7 +15,8 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> kBasePrefixes = {"model.", "transformer.", "gpt_neox."};
+constexpr std::array<std::string_view, 4> kBasePrefixes = {"model.", "transformer.", "gpt_neox.",
+                                                           "backbone."};
 
 /// Buffers that older versions of transformers saved and that are computed here.
 bool is_known_buffer(std::string_view name) {

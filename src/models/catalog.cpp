@@ -1,6 +1,7 @@
 #include "models/catalog.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "models/causal_lm.h"
@@ -22,6 +23,18 @@ std::string named_architecture(const Json& hf_config) {
   return first.is_string() ? first.as_string() : "";
 }
 
+/// Whether a class of transformers is another one on the same decoder as a family's: a LlamaModel
+/// is saved by AutoModel, and as a LlamaForCausalLM's weights but for the head.
+bool is_sibling(const std::string& architecture, const Family& family) {
+  constexpr std::string_view kCausal = "ForCausalLM";
+  std::string name(family.architecture);
+  if (!name.ends_with(kCausal)) return false;
+  name.resize(name.size() - kCausal.size());
+  return std::ranges::any_of(std::array{"Model", "ForSequenceClassification",
+                                        "ForTokenClassification", "ForQuestionAnswering"},
+                             [&](const char* end) { return architecture == cat(name, end); });
+}
+
 const Family* find(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
@@ -31,7 +44,11 @@ const Family* find(const Json& hf_config) {
                                                      family->upstream.architecture == architecture;
     if (is_match) return family;
   }
-  return nullptr;
+  const auto has_sibling = [&](const Family* family) {
+    return family->model_type == model_type && is_sibling(architecture, *family);
+  };
+  const auto found = std::ranges::find_if(decoder::kFamilies, has_sibling);
+  return found == std::ranges::end(decoder::kFamilies) ? nullptr : *found;
 }
 
 /// The family's options from its config.json, including the recipe's moe_overrides in it.

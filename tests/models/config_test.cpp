@@ -65,6 +65,20 @@ TEST(Catalog, FindsAFamilyByModelTypeWithoutArchitectures) {
   EXPECT_EQ(check.architecture, "LlamaForCausalLM");
 }
 
+TEST(Catalog, ModelsThatAutoModelSavesAreThoseOfTheirType) {
+  const auto architecture_of = [](const char* name, const char* type) {
+    Json config = tiny_llama();
+    config["architectures"] = Json(Json::Array{Json(name)});
+    config["model_type"] = Json(type);
+    const models::FamilyCheck check = models::find_family(config);
+    return check.is_known ? check.architecture : "none";
+  };
+  EXPECT_EQ(architecture_of("LlamaModel", "llama"), "LlamaForCausalLM");
+  EXPECT_EQ(architecture_of("LlamaForSequenceClassification", "llama"), "LlamaForCausalLM");
+  EXPECT_EQ(architecture_of("LlamaModel", "qwen2"), "none");
+  EXPECT_EQ(architecture_of("LlamaForCausalLMM", "llama"), "none");
+}
+
 TEST(Catalog, UnknownArchitectureIsUnsupportedAndNamesTheNearest) {
   Json config = tiny_llama();
   config["architectures"] = Json(Json::Array{Json("Qwen4ForCausalLM")});
