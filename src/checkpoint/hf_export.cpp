@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -216,10 +217,27 @@ std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<co
   return records;
 }
 
-std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
-                                       const HfExport& what) {
-  create_directories(folder);
-  TextWriter writer(folder);
+namespace {
+
+/// Infinities and NaN as transformers 5 writes them, which is JSON.
+Json with_float_objects(const Json& value) {
+  if (value.is_double() && !std::isfinite(value.as_double())) {
+    const double number = value.as_double();
+    Json object = Json::object();
+    object["__float__"] = Json(std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
+    return object;
+  }
+  Json out = value;
+  if (out.is_array()) {
+    for (Json& each : out.as_array()) each = with_float_objects(each);
+  } else if (out.is_object()) {
+    for (auto& [key, each] : out.as_object()) each = with_float_objects(each);
+  }
+  return out;
+}
+
+/// The config.json of an exported model.
+Json exported_config(std::span<const HfFile> files, const HfExport& what) {
   Json config = what.config;
   config.erase("torch_dtype");
   config.erase("quantization_config");
@@ -231,6 +249,19 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
     own.erase("torch_dtype");
     if (dtype && own.contains("dtype")) own["dtype"] = Json(tensor::dtype_name(*dtype));
   }
+  const std::string original = path_join(what.original_folder, "config.json");
+  const bool has_float_objects = !what.original_folder.empty() && path_exists(original) &&
+                                 read_file(original).find("\"__float__\"") != std::string::npos;
+  return has_float_objects ? with_float_objects(config) : config;
+}
+
+}  // namespace
+
+std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
+                                       const HfExport& what) {
+  create_directories(folder);
+  TextWriter writer(folder);
+  const Json config = exported_config(files, what);
   writer.write("config.json", config.dump(2) + "\n");
 
   const std::string original = path_join(what.original_folder, "generation_config.json");

@@ -46,20 +46,27 @@ bool has_weights(const std::string& folder) {
   return path_exists(path_join(folder, kSingleFile)) || path_exists(path_join(folder, kIndexFile));
 }
 
+std::string what_it_is_instead(const std::string& folder) {
+  if (path_exists(path_join(folder, "adapter_config.json"))) {
+    return ", but an adapter; merge-lora makes a model of it and its base";
+  }
+  for (const char* place : {"model/consolidated", "consolidated"}) {
+    const std::string exported = path_join(folder, place);
+    if (path_exists(path_join(exported, "config.json"))) {
+      return cat(", but a checkpoint, whose model is ", exported);
+    }
+  }
+  return "";
+}
+
 HfFolder HfFolder::open(const std::string& path) {
   if (!is_directory(path)) throw InputError(cat(path, ": no such folder"));
   HfFolder folder;
   folder.path_ = path;
   const std::string config_path = path_join(path, "config.json");
   if (!path_exists(config_path)) {
-    const bool is_adapter = path_exists(path_join(path, "adapter_config.json"));
-    const std::string exported = path_join(path, "model/consolidated");
     throw InputError(cat(path, ": no config.json; this is not a Hugging Face model folder",
-                         is_adapter
-                             ? ", but an adapter; merge-lora makes a model of it and its base"
-                         : path_exists(path_join(exported, "config.json"))
-                             ? cat(", but a checkpoint, whose model is ", exported)
-                             : ""));
+                         what_it_is_instead(path)));
   }
   folder.config_ = Json::parse_file(config_path);
   if (!folder.config_.is_object()) {

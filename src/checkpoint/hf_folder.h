@@ -107,6 +107,10 @@ bool has_prefix(std::string_view name, const std::vector<std::string>& prefixes)
 /// built from it, not loaded).
 bool has_weights(const std::string& folder);
 
+/// ", but a checkpoint, whose model is FOLDER/model/consolidated" and the like for a folder without
+/// a config.json; "" when it is nothing that is known.
+std::string what_it_is_instead(const std::string& folder);
+
 struct LoadOptions {
   Reporter* reporter = nullptr;  ///< gets warnings of weights made up or left out; may be null
   int num_threads = 4;

@@ -422,6 +422,28 @@ TEST(HfExport, WithoutOriginalSplitsBySizeAndCopiesTheTokenizer) {
       R"("c": "model-00002-of-00003.safetensors", "d": "model-00003-of-00003.safetensors"}})");
 }
 
+/// transformers 5 writes infinities as objects, transformers 4 as Python's json does.
+TEST(HfExport, InfinitiesKeepTheFormOfTheBasesConfig) {
+  const test::TemporaryDirectory base, out;
+  const Shapes shapes = {{"a", {2}}};
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  test_shards::number(shard, shapes, 0);
+  for (const char* form :
+       {R"({"a": [0.0, {"__float__": "Infinity"}]})", R"({"a": [0.0, Infinity]})"}) {
+    base.write("config.json", form);
+    HfExport what;
+    what.config = Json::parse_file(base.file("config.json"));
+    what.original_folder = base.path();
+    save_hf_folder(out.path(), ShardSource(std::span(&shard, 1)), what);
+    std::string wanted = form;
+    wanted.insert(wanted.size() - 1, R"(, "dtype": "float32")");
+    const std::string written = read_file(out.file("config.json"));
+    EXPECT_EQ(Json::parse(written, "").dump(), Json::parse(wanted, "").dump());
+    EXPECT_EQ(written.find("__float__") != std::string::npos,
+              wanted.find("__float__") != std::string::npos);
+  }
+}
+
 TEST(HfExport, ATokenizersFurtherTemplatesAreCopiedWhereItsOwnIs) {
   const test::TemporaryDirectory tokenizer, kept, replaced;
   std::filesystem::create_directories(tokenizer.file("additional_chat_templates"));

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -331,6 +332,28 @@ std::vector<std::string> with_another_model(std::vector<std::string> arguments) 
     arguments.emplace_back(change);
   }
   return arguments;
+}
+
+TEST(ResumeTest, ABaseWithoutWeightsIsRefusedBeforeTraining) {
+  const TemporaryDirectory folder;
+  const std::string base = folder.file("model");
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_llama"), base);
+  const auto run = [&](int64_t steps, const std::string& consolidated) {
+    return test::run_program(test::smoke_run(
+        folder.file("run"), {cat("--model.pretrained_model_name_or_path=", base),
+                             cat("--step_scheduler.max_steps=", steps),
+                             cat("--checkpoint.save_consolidated=", consolidated)}));
+  };
+  ASSERT_EQ(run(1, "final").status, 0);
+  remove_tree(path_join(base, "model.safetensors"));
+  const ProgramResult refused = run(2, "final");
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find(cat(base, " has no weights any more, from which a model is saved: ")),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(read_records(folder.file("run/training.jsonl")).size(), 1U);
+  const ProgramResult plain = run(2, "false");
+  EXPECT_EQ(plain.status, 0) << plain.err;
 }
 
 TEST(ResumeTest, ACheckpointOfAnotherModelIsRefusedTensorByTensor) {

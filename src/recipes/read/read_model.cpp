@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/hf_folder.h"
 #include "config/bind.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -577,7 +578,8 @@ void find_source(const Node& place, ModelRecipe& plan, Diagnostics& diagnostics)
   plan.folder = lookup.folder;
   const std::string path = path_join(plan.folder, "config.json");
   if (!path_exists(path)) {
-    diagnostics.error(place, cat("there is no config.json in ", plan.folder));
+    diagnostics.error(place, cat("there is no config.json in ", plan.folder,
+                                 checkpoint::what_it_is_instead(plan.folder)));
     return;
   }
   try {

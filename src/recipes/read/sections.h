@@ -174,7 +174,8 @@ struct CheckpointSection {
         field("staging_dir", &S::staging_dir, "scratch folder of the export")
             .without_effect("the export is written in place and renamed"),
         field("v4_compatible", &S::v4_compatible, "keep config.json in transformers 4's form")
-            .without_effect("an exported config.json keeps the form that it came in"),
+            .without_effect(
+                "an exported config.json keeps the form that it came in, but for the key dtype"),
         field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
         field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
               "PEFT 0.18 layout of expert adapters")

@@ -112,6 +112,15 @@ checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   return signature;
 }
 
+void check_base(const Recipe& recipe) {
+  const std::string& base = recipe.model.folder;
+  if (recipe.model.draws_weights() || checkpoint::has_weights(base)) return;
+  throw InputError(cat(base,
+                       " has no weights any more, from which a model is saved: its dtypes, "
+                       "its files and what it has beside the trained tensors; put them back, "
+                       "or set checkpoint.save_consolidated: false"));
+}
+
 CheckpointWriter::CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank,
                                    Reporter& reporter)
     : recipe_(recipe),
@@ -189,6 +198,7 @@ std::vector<FileRecord> CheckpointWriter::export_model(const CheckpointContents&
                                                        ByteCounter& progress) const {
   checkpoint::HfExport what;
   what.config = contents.hf_config;
+  check_base(recipe_);
   const std::string& base = recipe_.model.folder;
   if (!recipe_.model.is_new() && checkpoint::has_weights(base)) what.original_folder = base;
   what.kept_prefixes = contents.kept_prefixes;

@@ -53,6 +53,10 @@ checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
 /// teacher.
 checkpoint::ModelSignature signature_of(const Recipe& recipe);
 
+/// Throws InputError where a model that began with a folder's weights could not be saved as a
+/// Hugging Face folder, since that folder has none any more.
+void check_base(const Recipe& recipe);
+
 /// Writes checkpoints, in the order that Lifecycle asks for.
 class CheckpointWriter final {
  public:

@@ -126,9 +126,9 @@ void SessionCheckpoint::lock_folder() {
   const bool is_coordinator = group_.rank() == 0;
   const std::string name = "locking the checkpoint folder";
   slow_work_.run(name, [&] {
-    if (is_coordinator)
-      lock_ = std::make_shared<checkpoint::FolderLock>(
-          checkpoint::FolderLock::of_run(folder, reporter_));
+    if (!is_coordinator) return;
+    lock_ =
+        std::make_shared<checkpoint::FolderLock>(checkpoint::FolderLock::of_run(folder, reporter_));
   });
   slow_work_.run(name, [&] {
     if (!is_coordinator)
@@ -142,6 +142,9 @@ std::string SessionCheckpoint::restore(const SessionState& state) {
   const std::string chosen = choose(recipe_.checkpoint.restore_from);
   if (chosen.empty()) return "";
   slow_work_.run("loading the checkpoint", [&] {
+    const bool is_exporting = recipe_.checkpoint.enabled && !recipe_.peft &&
+                              recipe_.checkpoint.save_consolidated != "false";
+    if (is_exporting && group_.rank() == 0) check_base(recipe_);
     load(state, chosen);
     state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(chosen)));
     state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(chosen, 0)));
