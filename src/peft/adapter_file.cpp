@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -126,6 +127,26 @@ void refuse_variants(const Json& json) {
   }
 }
 
+/// Refuses adapters of one of the two products of stacked experts, which are made together here.
+void refuse_half_of_experts(const Json& json) {
+  const Json* targets = json.find("target_parameters");
+  if (is_nothing(targets) || !targets->is_array()) return;
+  std::map<std::string, std::vector<std::string>> products;  // by the experts' name
+  for (const Json& target : targets->as_array()) {
+    if (!target.is_string()) continue;
+    const std::string& name = target.as_string();
+    const size_t dot = name.rfind('.');
+    if (dot == std::string::npos || !name.substr(0, dot).ends_with("experts")) continue;
+    products[name.substr(0, dot)].push_back(name);
+  }
+  for (const auto& [experts, names] : products) {
+    if (names.size() != 1) continue;
+    throw UnsupportedError(cat("target_parameters names ", names[0], " alone of ", experts,
+                               "; adapters of one of the two products of experts are not in this "
+                               "version"));
+  }
+}
+
 AdapterConfig parse_adapter_config(const Json& json) {
   if (!json.is_object()) throw InputError("an object is expected");
   const std::string kind = json.get("peft_type", "LORA");
@@ -134,6 +155,7 @@ AdapterConfig parse_adapter_config(const Json& json) {
     throw UnsupportedError("trained biases (bias) are not in this version");
   }
   refuse_variants(json);
+  refuse_half_of_experts(json);
   AdapterConfig config;
   config.rank = json.at("r").as_int();
   config.alpha = json.at("lora_alpha").as_double();

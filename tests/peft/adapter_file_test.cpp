@@ -130,6 +130,18 @@ TEST(AdapterFileTest, AnAdapterWithoutExpertsNeedsNoVersion) {
   EXPECT_EQ(find_adapter_fault(path, config, *model), "");
 }
 
+TEST(AdapterFileTest, AdaptersOfOneProductOfExpertsAreRefused) {
+  Adapter adapter("llama_qv");
+  for (const char* name : {"gate_up_proj", "down_proj"}) {
+    adapter.config["target_parameters"] =
+        Json(Json::Array{Json(cat("mlp.experts.", name)), Json("mlp.gate.weight")});
+    EXPECT_THAT(merge_fault(adapter),
+                HasSubstr(cat("target_parameters names mlp.experts.", name,
+                              " alone of mlp.experts; adapters of one of the two products of "
+                              "experts are not in this version")));
+  }
+}
+
 TEST(AdapterFileTest, TwoAdaptersOfALayerAreRefused) {
   Adapter adapter("llama_qv");
   const auto first = adapter.tensors[0];

@@ -128,6 +128,14 @@ TEST_F(BadInputTest, CheckForNanInGradStopsARunThatGoesOnOtherwise) {
   EXPECT_EQ(run(unchecked).status, 0);
 }
 
+/// The tenth of max_steps would be longer than the decay, but the epoch ends long before.
+TEST_F(BadInputTest, ADefaultWarmUpIsATenthOfTheStepsThatEpochsLeave) {
+  const ProgramResult result =
+      run({"--step_scheduler.max_steps=2000", "--step_scheduler.num_epochs=1",
+           "--lr_scheduler.lr_decay_steps=100"});
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST_F(BadInputTest, Tf32IsForGpus) {
   const ProgramResult unknown = run({"--float32_matmul_precision=tf32"});
   EXPECT_EQ(unknown.status, 2);
