@@ -41,6 +41,7 @@ TEST(PythonPatternTest, AWholeTextMayMatchByALaterAlternative) {
   const PythonPattern pattern("q|q_proj");
   EXPECT_TRUE(pattern.is_all_of("q_proj"));
   EXPECT_FALSE(pattern.is_all_of("xq_proj"));
+  EXPECT_FALSE(pattern.is_all_of("q_proj.x"));
   EXPECT_TRUE(pattern.is_in("xq_proj"));
 }
 
