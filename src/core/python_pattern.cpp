@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLongest = 10000;  // bytes of an expression; PCRE2 bounds how deep groups nest
 
-/// The letters that mean something behind a backslash, and the same in Python and PCRE2. Python
-/// refuses others, some of which PCRE2 knows.
+/// The letters that mean the same behind a backslash in Python and PCRE2. PCRE2 knows others, of
+/// which Python refuses most.
 constexpr std::string_view kEscapes = "AbBdDsSwWZafnrtx";
 
 std::string text_of(int error) {
@@ -24,14 +24,14 @@ std::string text_of(int error) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-/// The end of "{,digits}" that begins there, or 0. PCRE2 takes it for plain text before 10.43.
-size_t end_of_open_count(std::string_view expression, size_t begin) {
-  if (!expression.substr(begin).starts_with("{,")) return 0;
+/// Whether "{,digits}" begins there. PCRE2 takes it for plain text before 10.43.
+bool is_open_count(std::string_view expression, size_t begin) {
+  if (!expression.substr(begin).starts_with("{,")) return false;
   size_t end = begin + 2;
   while (end < expression.size() && std::isdigit(static_cast<unsigned char>(expression[end]))) {
     ++end;
   }
-  return end < expression.size() && expression[end] == '}' ? end + 1 : 0;
+  return end < expression.size() && expression[end] == '}';
 }
 
 /// The same expression in PCRE2's syntax.
@@ -44,12 +44,12 @@ std::string translated(std::string_view expression) {
       const char next = expression[++i];
       const bool is_letter = std::isalpha(static_cast<unsigned char>(next)) != 0;
       if (is_letter && kEscapes.find(next) == std::string_view::npos) {
-        throw UserError(cat("\\", next, " means nothing in Python's re"));
+        throw UserError(cat("\\", next, " is not understood"));
       }
       out += {c, next};
       continue;
     }
-    if (!is_in_class && end_of_open_count(expression, i) != 0) {
+    if (!is_in_class && is_open_count(expression, i)) {
       out += "{0";
       continue;
     }
@@ -93,7 +93,7 @@ PythonPattern::PythonPattern(std::string_view expression) {
   program->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
-  if (program->code == nullptr) throw UserError(cat(text_of(error), " at character ", place));
+  if (program->code == nullptr) throw UserError(text_of(error));
   program_ = program;
 }
 

@@ -6,11 +6,12 @@
 
 namespace automodel {
 
-/// A regular expression as Python's re reads it, of UTF-8 texts without line breaks. Threads may
+/// A regular expression as Python's re reads it, of UTF-8 texts without line breaks, but for
+/// escapes by code point (\u, \N), \v and the flags a, L and u, which are refused. Threads may
 /// share one.
 class PythonPattern final {
  public:
-  /// Throws UserError with what is wrong: "missing closing parenthesis at character 3".
+  /// Throws UserError with what is wrong: "missing closing parenthesis".
   explicit PythonPattern(std::string_view expression);
 
   /// re.search: whether some part of the text matches. Throws UserError when that takes more steps

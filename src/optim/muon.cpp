@@ -18,7 +18,7 @@ namespace automodel::optim {
 
 namespace {
 
-/// A number that tensors of float32 may be multiplied by.
+/// The nearest number within the range of float32.
 double in_float32(double value) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   return std::clamp(value, -kLargest, kLargest);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -131,20 +130,18 @@ void refuse_variants(const Json& json) {
 void refuse_half_of_experts(const Json& json) {
   const Json* targets = json.find("target_parameters");
   if (is_nothing(targets) || !targets->is_array()) return;
-  std::map<std::string, std::vector<std::string>> products;  // by the experts' name
+  std::array<std::string, 2> names;  // of the first product's and of the second one's
   for (const Json& target : targets->as_array()) {
     if (!target.is_string()) continue;
     const std::string& name = target.as_string();
     const size_t dot = name.rfind('.');
     if (dot == std::string::npos || !name.substr(0, dot).ends_with("experts")) continue;
-    products[name.substr(0, dot)].push_back(name);
+    names[name.ends_with(".down_proj") ? 1 : 0] = name;
   }
-  for (const auto& [experts, names] : products) {
-    if (names.size() != 1) continue;
-    throw UnsupportedError(cat("target_parameters names ", names[0], " alone of ", experts,
-                               "; adapters of one of the two products of experts are not in this "
-                               "version"));
-  }
+  if (names[0].empty() == names[1].empty()) return;
+  throw UnsupportedError(cat("target_parameters names ", names[0], names[1],
+                             " and not the other product of these experts; adapters of one of the "
+                             "two are not in this version"));
 }
 
 AdapterConfig parse_adapter_config(const Json& json) {

@@ -46,11 +46,11 @@ TEST(PythonPatternTest, AWholeTextMayMatchByALaterAlternative) {
 }
 
 TEST(PythonPatternTest, SaysWhatIsWrong) {
-  EXPECT_EQ(why_not("(a"), "missing closing parenthesis at character 2");
-  EXPECT_EQ(why_not("\\ha"), "\\h means nothing in Python's re");
+  EXPECT_EQ(why_not("(a"), "missing closing parenthesis");
+  EXPECT_EQ(why_not("\\ha"), "\\h is not understood");
   EXPECT_NE(why_not(std::string(300, '(') + std::string(300, ')')), "");
   EXPECT_EQ(why_not(std::string(20000, '(')), "it has 20000 bytes, more than 10000");
-  EXPECT_EQ(why_not("a\\"), "\\ at end of pattern at character 2");
+  EXPECT_EQ(why_not("a\\"), "\\ at end of pattern");
 }
 
 TEST(PythonPatternTest, EndsWhereAMatchTakesTooManySteps) {

@@ -137,8 +137,8 @@ TEST(AdapterFileTest, AdaptersOfOneProductOfExpertsAreRefused) {
         Json(Json::Array{Json(cat("mlp.experts.", name)), Json("mlp.gate.weight")});
     EXPECT_THAT(merge_fault(adapter),
                 HasSubstr(cat("target_parameters names mlp.experts.", name,
-                              " alone of mlp.experts; adapters of one of the two products of "
-                              "experts are not in this version")));
+                              " and not the other product of these experts; adapters of one of "
+                              "the two are not in this version")));
   }
 }
 
