@@ -1,7 +1,6 @@
 #include "models/catalog.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.h"
 #include "models/causal_lm.h"
@@ -23,16 +22,14 @@ std::string named_architecture(const Json& hf_config) {
   return first.is_string() ? first.as_string() : "";
 }
 
-/// Whether a class of transformers is another one on the same decoder as a family's: a LlamaModel
-/// is saved by AutoModel, and as a LlamaForCausalLM's weights but for the head.
-bool is_sibling(const std::string& architecture, const Family& family) {
+/// Whether a class of transformers is a family's without the head, as AutoModel saves it:
+/// LlamaModel of LlamaForCausalLM.
+bool is_headless(const std::string& architecture, const Family& family) {
   constexpr std::string_view kCausal = "ForCausalLM";
   std::string name(family.architecture);
   if (!name.ends_with(kCausal)) return false;
   name.resize(name.size() - kCausal.size());
-  return std::ranges::any_of(std::array{"Model", "ForSequenceClassification",
-                                        "ForTokenClassification", "ForQuestionAnswering"},
-                             [&](const char* end) { return architecture == cat(name, end); });
+  return architecture == name + "Model";
 }
 
 const Family* find(const Json& hf_config) {
@@ -44,10 +41,10 @@ const Family* find(const Json& hf_config) {
                                                      family->upstream.architecture == architecture;
     if (is_match) return family;
   }
-  const auto has_sibling = [&](const Family* family) {
-    return family->model_type == model_type && is_sibling(architecture, *family);
+  const auto is_of_headless = [&](const Family* family) {
+    return family->model_type == model_type && is_headless(architecture, *family);
   };
-  const auto found = std::ranges::find_if(decoder::kFamilies, has_sibling);
+  const auto found = std::ranges::find_if(decoder::kFamilies, is_of_headless);
   return found == std::ranges::end(decoder::kFamilies) ? nullptr : *found;
 }
 

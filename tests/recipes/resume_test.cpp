@@ -356,6 +356,26 @@ TEST(ResumeTest, ABaseWithoutWeightsIsRefusedBeforeTraining) {
   EXPECT_EQ(plain.status, 0) << plain.err;
 }
 
+TEST(ResumeTest, ABaseThatGoesWhileTrainingCostsNoCheckpoint) {
+  const TemporaryDirectory folder;
+  const std::string base = folder.file("model"), place = folder.file("run");
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_llama"), base);
+  Program program(test::smoke_run(
+      place, {cat("--model.pretrained_model_name_or_path=", base), "--step_scheduler.max_steps=300",
+              "--step_scheduler.num_epochs=1000", "--step_scheduler.ckpt_every_steps=300"}));
+  const double deadline = monotonic_seconds() + 60;
+  while (!path_exists(path_join(place, "training.jsonl")) && monotonic_seconds() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  remove_tree(path_join(base, "model.safetensors"));
+  const ProgramResult run = program.wait();
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find(cat("the weights of ", base, " are not there any more")),
+            std::string::npos)
+      << run.err;
+  EXPECT_FALSE(exported_weights(place).empty());
+}
+
 TEST(ResumeTest, ACheckpointOfAnotherModelIsRefusedTensorByTensor) {
   const TemporaryDirectory folder;
   const std::string place = folder.file("run");

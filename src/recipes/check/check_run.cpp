@@ -222,8 +222,10 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
   int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
                                    recipe.lr_scheduler->lr_decay_steps.value_or(0))
                              : int64_t{1} << 40;
-  // Epochs may end a run before max_steps, and with it the warm-up that follows from its length.
-  if (recipe.step_scheduler.num_epochs && recipe.lr_scheduler->lr_decay_steps) {
+  // Epochs may end a run before max_steps, and shorten the warm-up that follows from its length.
+  const bool has_epochs = recipe.step_scheduler.num_epochs.has_value() &&
+                          recipe.dataset.plan != nullptr && !recipe.dataset.plan->is_stream();
+  if (has_epochs && recipe.lr_scheduler->lr_decay_steps) {
     steps = std::min(steps, *recipe.lr_scheduler->lr_decay_steps);
   }
   for (const auto& finding : optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr,

@@ -73,7 +73,7 @@ class IntrospectiveDiffusion final : public DiffusionObjective {
  private:
   models::MaskedDenoiser& model_;
   IntrospectiveDiffusionOptions options_;
-  /// clean_loss_weight, which a loss of float32 may be multiplied by.
+  /// clean_loss_weight, or the largest float32 where that is less.
   double weight_ = std::min<double>(options_.clean_loss_weight, std::numeric_limits<float>::max());
 };
 

@@ -193,14 +193,28 @@ std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointCon
   return {};
 }
 
+bool CheckpointWriter::has_base() const {
+  if (recipe_.model.is_new()) return false;
+  const std::string& base = recipe_.model.folder;
+  if (recipe_.model.draws_weights() && !checkpoint::has_weights(base)) return false;
+  try {
+    checkpoint::HfFolder::open(base);
+    return true;
+  } catch (const UserError& error) {
+    // What was trained is saved all the same.
+    reporter_.warning(cat("the weights of ", base, " are not there any more (", error.what(),
+                          "): the exported model is without what they had beside the trained "
+                          "tensors, and has dtypes and files of its own"));
+    return false;
+  }
+}
+
 std::vector<FileRecord> CheckpointWriter::export_model(const CheckpointContents& contents,
                                                        const std::string& folder,
                                                        ByteCounter& progress) const {
   checkpoint::HfExport what;
   what.config = contents.hf_config;
-  check_base(recipe_);
-  const std::string& base = recipe_.model.folder;
-  if (!recipe_.model.is_new() && checkpoint::has_weights(base)) what.original_folder = base;
+  if (has_base()) what.original_folder = recipe_.model.folder;
   what.kept_prefixes = contents.kept_prefixes;
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
   what.chat_template = recipe_.dataset.plan->named_template();

@@ -75,6 +75,9 @@ class CheckpointWriter final {
   std::vector<FileRecord> write_shared_files(const CheckpointContents& contents,
                                              const std::string& folder,
                                              ByteCounter& progress) const;
+  /// Whether an export follows the files, dtypes and further tensors of the folder that the model
+  /// began with; warns where that cannot be read any more.
+  bool has_base() const;
   std::vector<FileRecord> export_model(const CheckpointContents& contents,
                                        const std::string& folder, ByteCounter& progress) const;
   void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
