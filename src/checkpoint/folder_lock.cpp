@@ -50,9 +50,11 @@ int open_lock(const std::string& folder) {
   return fd;
 }
 
-/// "process 17 on host a since 2026-01-31T12:00:00Z".
+/// Where owner_text() has the process and the host.
 constexpr size_t kPidWord = 1;
 constexpr size_t kHostWord = 4;
+
+/// "process 17 on host a since 2026-01-31T12:00:00Z".
 std::string owner_text() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -83,17 +85,25 @@ std::string run_of(const std::string& owner) {
   return owner.empty() ? "another run" : cat("another run (", owner, ")");
 }
 
+/// Whether the kernel has begun to take a process down, by its /proc/PID/stat: "17 (a b) S 1 ...".
+bool is_exiting(const std::string& stat) {
+  constexpr size_t kState = 0, kFlags = 6;  // of what follows the name
+  constexpr int64_t kExiting = 4;           // the kernel's PF_EXITING
+  const std::vector<std::string> fields = split(trim(stat.substr(stat.rfind(')') + 1)), ' ');
+  if (fields.size() <= kFlags) return false;
+  const int64_t flags = parse_int(fields[kFlags]).value_or(0);
+  return fields[kState] == "Z" || fields[kState] == "X" || (flags & kExiting) != 0;
+}
+
 /// Whether a process of this host has ended, or was killed and has not ended yet, as while it waits
 /// for a disk.
 bool is_ending(int64_t pid) {
-  const std::string path = cat("/proc/", pid, "/status");
-  if (!path_exists(path)) return true;
+  const std::string folder = cat("/proc/", pid);
+  if (!path_exists(folder)) return true;
   try {
-    for (const std::string& line : split(read_file(path), '\n')) {
+    if (is_exiting(read_file(path_join(folder, "stat")))) return true;
+    for (const std::string& line : split(read_file(path_join(folder, "status")), '\n')) {
       const std::string_view value = trim(std::string_view(line).substr(line.find(':') + 1));
-      if (line.starts_with("State:") && (value.starts_with('Z') || value.starts_with('X'))) {
-        return true;
-      }
       const bool is_pending = line.starts_with("SigPnd:") || line.starts_with("ShdPnd:");
       if (!is_pending) continue;
       const uint64_t signals = std::strtoull(std::string(value).c_str(), nullptr, 16);

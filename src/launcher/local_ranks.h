@@ -41,7 +41,7 @@ struct LocalRun {
   /// Says why the run failed, once. Absent: a line on stderr.
   std::function<void(const RunFailure&)> report;
   /// Survivors of a failure notice it in their next collective and leave by themselves; those that
-  /// do not are sent SIGTERM after half this time and SIGKILL after all of it.
+  /// do not are sent SIGTERM after half this time, and SIGKILL when they stay for the other half.
   double grace_seconds = 4.0;
 };
 

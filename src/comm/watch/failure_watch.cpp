@@ -19,8 +19,9 @@ namespace {
 constexpr const char* kFailureKey = "failure";
 constexpr const char* kSeenKey = "failure_seen";
 constexpr double kPollSeconds = 0.01;
-constexpr double kLongestRoundSeconds =
-    0.5;  // that counts as silence; longer: this process stood still
+/// The most that one look at the peers adds to their silence: a longer one was a process that stood
+/// still, and its peers with it.
+constexpr double kLongestRoundSeconds = 0.5;
 constexpr double kPeersKnowSeconds = 2.0;
 constexpr double kStoreSeconds = 5.0;
 constexpr size_t kMaxPlaces = 8;  // of late ranks, in a text
@@ -347,8 +348,7 @@ std::optional<std::string> FailureWatch::await_failure(double seconds) {
 std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {
   const WatchedGroup& group = call.group;
   const double begin = monotonic_seconds();
-  double watched_seconds =
-      0;  // without those in which this process was stopped, and maybe its peers
+  double watched_seconds = 0;
   send_beat(*store_);
   std::map<int, std::string> beats;
   for (const int rank : group.ranks) beats[rank] = last_beat(rank);

@@ -2,11 +2,26 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/text.h"
 
 namespace automodel::distributed {
+
+namespace {
+
+/// By pieces, since a device may have no room for more.
+bool is_finite(const at::Tensor& values) {
+  constexpr int64_t kPiece = 1 << 22;
+  for (int64_t begin = 0; begin < values.numel(); begin += kPiece) {
+    const at::Tensor piece = values.narrow(0, begin, std::min(kPiece, values.numel() - begin));
+    if (!at::isfinite(piece).all().item<bool>()) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::vector<std::string> union_over(const comm::ProcessGroup& group,
                                     const std::vector<std::string>& names) {
@@ -25,7 +40,7 @@ std::vector<std::string> Engine::non_finite(ValuesOf values) const {
        values == ValuesOf::kParameters ? parameters_ : gradients_) {
     if (!at::isFloatingType(shard.buffer.scalar_type())) continue;  // quantized
     for (const tensor::FlatSegment& segment : shard.segments) {
-      if (!at::isfinite(shard.view(segment)).all().item<bool>()) names.push_back(segment.fqn);
+      if (!is_finite(shard.view(segment))) names.push_back(segment.fqn);
     }
   }
   return union_over(group_, names);
