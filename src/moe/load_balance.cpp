@@ -1,6 +1,7 @@
 #include "moe/load_balance.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <map>

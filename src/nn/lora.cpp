@@ -1,6 +1,7 @@
 #include "nn/lora.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "peft/merge_adapter.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,7 @@
 #include "comm/hosts/hosts_backend.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <condition_variable>

@@ -1,5 +1,7 @@
 #include "distributed/engine/data_parallel.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,6 +1,7 @@
 #include "distributed/engine/split_engine.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <numeric>

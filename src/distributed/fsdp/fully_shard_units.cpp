@@ -1,5 +1,6 @@
 // Making units: which parameters a unit takes, and how units below join its tree.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,7 @@
 #include "models/diffusion_gemma/diffusion_model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/error.h"
 #include "kernels/loss/cross_entropy.h"

@@ -1,6 +1,7 @@
 #include "models/diffusion_gemma/diffusion_parity.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <initializer_list>

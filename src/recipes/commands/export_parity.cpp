@@ -1,6 +1,7 @@
 #include "recipes/commands/export_parity.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <iostream>

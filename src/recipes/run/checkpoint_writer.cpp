@@ -1,6 +1,7 @@
 #include "recipes/run/checkpoint_writer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "recipes/run/embedding_repair.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>

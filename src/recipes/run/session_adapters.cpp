@@ -1,6 +1,7 @@
 #include "recipes/run/session_adapters.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <map>
 #include <optional>
