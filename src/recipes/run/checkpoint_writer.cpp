@@ -81,7 +81,7 @@ at::Device device_of(const CheckpointContents& contents) {
 
 at::Tensor memory_of_copies(CheckpointContents contents) {
   at::Tensor memory;
-  HostBlocks(bytes_of(contents), device_of(contents), memory);
+  const HostBlocks blocks(bytes_of(contents), device_of(contents), memory);
   return memory;
 }
 
