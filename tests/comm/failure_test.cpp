@@ -358,15 +358,18 @@ TEST(SilentRankTest, IsAloneNamedByRanksThatStoodStillToo) {
         }
         if (group.rank() == 2) hang();
         if (group.rank() == 0 && ::fork() == 0) {
-          ::usleep(2'700'000);  // the ranks look from 2 to 4 seconds after they began to wait
-          for (const size_t rank : {0U, 1U}) ::kill(ranks[rank], SIGSTOP);
+          // Rank 0 looks from 2 to 4 seconds after it began to wait, and rank 1 not yet.
+          ::usleep(1'600'000);
+          ::kill(ranks[1], SIGSTOP);
+          ::usleep(1'300'000);
+          ::kill(ranks[0], SIGSTOP);
           ::usleep(2'500'000);
-          for (const size_t rank : {0U, 1U}) {
-            ::kill(ranks[rank], SIGCONT);
-            ::usleep(300'000);
-          }
+          ::kill(ranks[0], SIGCONT);
+          ::usleep(100'000);
+          ::kill(ranks[1], SIGCONT);
           ::_exit(0);
         }
+        if (group.rank() == 1) ::usleep(1'000'000);
         all_reduce(group);
       },
       options);
