@@ -1,13 +1,11 @@
 #include "checkpoint/folder_lock.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -15,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/process.h"
 #include "core/text.h"
 
 namespace automodel::checkpoint {
@@ -85,38 +84,8 @@ std::string run_of(const std::string& owner) {
   return owner.empty() ? "another run" : cat("another run (", owner, ")");
 }
 
-/// Whether the kernel has begun to take a process down, by its /proc/PID/stat: "17 (a b) S 1 ...".
-bool is_exiting(const std::string& stat) {
-  constexpr size_t kState = 0, kFlags = 6;  // of what follows the name
-  constexpr int64_t kExiting = 4;           // the kernel's PF_EXITING
-  const std::vector<std::string> fields = split(trim(stat.substr(stat.rfind(')') + 1)), ' ');
-  if (fields.size() <= kFlags) return false;
-  const int64_t flags = parse_int(fields[kFlags]).value_or(0);
-  return fields[kState] == "Z" || fields[kState] == "X" || (flags & kExiting) != 0;
-}
-
-/// Whether a process of this host has ended, or was killed and has not ended yet, as while it waits
-/// for a disk.
-bool is_ending(int64_t pid) {
-  const std::string folder = cat("/proc/", pid);
-  if (!path_exists(folder)) return true;
-  try {
-    if (is_exiting(read_file(path_join(folder, "stat")))) return true;
-    for (const std::string& line : split(read_file(path_join(folder, "status")), '\n')) {
-      const std::string_view value = trim(std::string_view(line).substr(line.find(':') + 1));
-      const bool is_pending = line.starts_with("SigPnd:") || line.starts_with("ShdPnd:");
-      if (!is_pending) continue;
-      const uint64_t signals = std::strtoull(std::string(value).c_str(), nullptr, 16);
-      if ((signals >> (SIGKILL - 1) & 1) != 0) return true;
-    }
-  } catch (const InputError&) {
-    return true;  // it ended meanwhile
-  }
-  return false;
-}
-
 /// Whether the process that an owner's text names is one of this host and ends.
-bool is_ending(const std::string& owner) {
+bool is_owner_ending(const std::string& owner) {
   const std::vector<std::string> words = split(owner, ' ');
   const std::vector<std::string> own = split(owner_text(), ' ');
   if (words.size() != own.size() || words[kHostWord] != own[kHostWord]) return false;
@@ -137,7 +106,7 @@ FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter, dou
   int error = try_lock(fd, F_WRLCK, kRunByte);
   while (error == EAGAIN) {
     const std::string owner = owner_in(folder);
-    if (!is_ending(owner) || monotonic_seconds() > deadline) refuse(folder, run_of(owner));
+    if (!is_owner_ending(owner) || monotonic_seconds() > deadline) refuse(folder, run_of(owner));
     std::this_thread::sleep_for(kPoll);
     error = try_lock(fd, F_WRLCK, kRunByte);
   }

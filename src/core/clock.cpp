@@ -6,8 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
-#include <sstream>
+
+#include "core/process.h"
+#include "core/text.h"
 
 namespace automodel {
 
@@ -17,16 +18,8 @@ double monotonic_seconds() {
 }
 
 double seconds_since_process_start() {
-  // Field 22 of /proc/self/stat is the start time in clock ticks since boot; the command name in
-  // field 2 may hold spaces, so counting starts behind its closing parenthesis.
-  std::ifstream stat("/proc/self/stat");
-  std::string line;
-  std::getline(stat, line);
-  std::istringstream fields(line.substr(line.rfind(')') + 2));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;
-  fields >> ticks;
+  constexpr size_t kStartTime = 19;  // in clock ticks since boot
+  const auto ticks = static_cast<double>(parse_int(process_fields("self").at(kStartTime)).value());
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -

@@ -34,7 +34,7 @@ bool is_open_count(std::string_view expression, size_t begin) {
   return end < expression.size() && expression[end] == '}';
 }
 
-/// The same expression in PCRE2's syntax.
+/// Python's expression as PCRE2 writes it.
 std::string translated(std::string_view expression) {
   std::string out;
   bool is_in_class = false;

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/process.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -52,10 +53,12 @@ TEST_F(FolderLockTest, WaitsForARunThatWasKilledAndHasNotEndedYet) {
     if (::fork() == 0) ::usleep(static_cast<useconds_t>(1e6 * kSeconds));
     ::_exit(0);
   }
-  ::waitpid(run, nullptr, 0);
+  // Ended and not waited for, as a process whose parent is busy.
+  while (!has_ended(run)) ::usleep(1000);
   EXPECT_THAT(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, 0.1); }),
               StartsWith(cat("checkpoint folder ", root_, " is in use by another run (process ",
                              int64_t{run}, " on host ")));
+  ::waitpid(run, nullptr, 0);
   FolderLock::of_run(root_, warnings_);
   EXPECT_GE(monotonic_seconds() - begin, kSeconds);
 }

@@ -363,10 +363,7 @@ TEST(ResumeTest, ABaseThatGoesWhileTrainingCostsNoCheckpoint) {
   Program program(test::smoke_run(
       place, {cat("--model.pretrained_model_name_or_path=", base), "--step_scheduler.max_steps=300",
               "--step_scheduler.num_epochs=1000", "--step_scheduler.ckpt_every_steps=300"}));
-  const double deadline = monotonic_seconds() + 60;
-  while (!path_exists(path_join(place, "training.jsonl")) && monotonic_seconds() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  test::wait_for_records(path_join(place, "training.jsonl"));
   remove_tree(path_join(base, "model.safetensors"));
   const ProgramResult run = program.wait();
   EXPECT_EQ(run.status, 0) << run.err;

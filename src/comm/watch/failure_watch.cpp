@@ -1,16 +1,14 @@
 #include "comm/watch/failure_watch.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <fstream>
 
 #include "comm/watch/beat.h"
 #include "core/clock.h"
+#include "core/process.h"
 
 namespace automodel::comm {
 
@@ -32,18 +30,6 @@ std::string beat_key(int64_t rank) {
 
 void pause(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-/// Whether a process of this host has ended; one that nobody has waited for yet counts as ended.
-bool has_ended(int64_t pid) {
-  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(file, line);
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
-  const char state = line[name_end + 2];
-  return state == 'Z' || state == 'X';
 }
 
 /// What a rank that did not come is doing instead.

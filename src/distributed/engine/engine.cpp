@@ -11,7 +11,7 @@ namespace automodel::distributed {
 
 namespace {
 
-/// By pieces, since a device may have no room for more.
+/// Whether all values are finite. Looks at pieces, since a device may have no room for more.
 bool is_finite(const at::Tensor& values) {
   constexpr int64_t kPiece = 1 << 22;
   for (int64_t begin = 0; begin < values.numel(); begin += kPiece) {
