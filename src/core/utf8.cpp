@@ -86,4 +86,11 @@ size_t num_whole_bytes(std::string_view text, size_t most) {
   return end;
 }
 
+std::string shortened(std::string_view text, size_t most) {
+  const size_t end = num_whole_bytes(text, most);
+  std::string out(text.substr(0, end));
+  if (end < text.size()) out += "...";
+  return out;
+}
+
 }  // namespace automodel

@@ -28,4 +28,7 @@ char32_t previous_code_point(std::string_view text, size_t& position);
 /// longer.
 size_t num_whole_bytes(std::string_view text, size_t most);
 
+/// A text, or as many of its first `most` bytes as are whole characters, and "...".
+std::string shortened(std::string_view text, size_t most);
+
 }  // namespace automodel

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/python_pattern.h"
+#include "core/utf8.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "optim/state_buffer.h"
 
@@ -108,18 +109,14 @@ class Patterns final {
  private:
   template <typename Body>
   static void explaining(const ParamGroupOverride& override_, const Body& body) {
+    constexpr size_t kShown = 200;  // bytes of a pattern
     try {
       body();
     } catch (const UserError& error) {
-      throw UserError(cat("optimizer.param_group_overrides: '", shortened(override_.pattern),
+      throw UserError(cat("optimizer.param_group_overrides: '",
+                          shortened(override_.pattern, kShown),
                           "' is not a regular expression that can be used: ", error.what()));
     }
-  }
-
-  /// A pattern as an error shows it.
-  static std::string shortened(const std::string& pattern) {
-    constexpr size_t kShown = 200;
-    return pattern.size() <= kShown ? pattern : cat(pattern.substr(0, kShown), "...");
   }
 
   std::span<const ParamGroupOverride> overrides_;

@@ -5,6 +5,7 @@
 
 #include "core/html_text.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "report/facts/html.h"
 #include "report/page/style.h"
 #include "report/records/curve.h"
@@ -119,8 +120,8 @@ std::string notes_of(const RunSummary& run) {
   constexpr size_t kMost = 240;
   const auto line = [&](std::string_view css, const std::string& text) {
     return text.empty() ? ""
-                        : cat("<span class=\"what ", css, "\">",
-                              html_text(report::shortened(text, kMost)), "</span>");
+                        : cat("<span class=\"what ", css, "\">", html_text(shortened(text, kMost)),
+                              "</span>");
   };
   std::string out = line("failure", run.detail);
   if (run.detail.empty() && run.alert) {

@@ -38,11 +38,10 @@ std::string text_of(const Json& object, const char* key) {
 }
 
 /// A server's own words, on one line and not too many.
-std::string shortened(std::string text) {
+std::string on_a_line(std::string text) {
   text = text.substr(0, text.find('\n'));
   std::erase_if(text, [](char it) { return static_cast<unsigned char>(it) < ' ' || it == '\x7f'; });
-  const size_t end = num_whole_bytes(text, kLongestMessage);
-  return end == text.size() ? text : text.substr(0, end) + "...";
+  return shortened(text, kLongestMessage);
 }
 
 bool is_passing(int status) {
@@ -69,7 +68,7 @@ MlflowAnswer MlflowApi::read(const http::HttpAnswer& answer) const {
     return {Outcome::kLater, nullptr, "", cat(server_, " does not answer as an MLflow server")};
   }
   std::string problem = cat(server_, " answers ", status);
-  const std::string message = body.is_null() ? "" : shortened(text_of(body, "message"));
+  const std::string message = body.is_null() ? "" : on_a_line(text_of(body, "message"));
   if (!message.empty()) problem += cat(" (", message, ")");
   if (status == 401 || status == 403) {
     problem += has_credentials_ ? ": it does not take the credentials of MLFLOW_TRACKING_*"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "core/utf8.h"
 #include "report/facts/html.h"
 #include "report/facts/run_facts.h"
 

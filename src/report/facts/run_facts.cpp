@@ -157,11 +157,6 @@ double highest_of(const std::vector<double>& values) {
   return range.is_empty ? std::nan("") : range.high;
 }
 
-std::string shortened(const std::string& text, size_t most) {
-  const size_t end = num_whole_bytes(text, most);
-  return end == text.size() ? text : text.substr(0, end) + "...";
-}
-
 std::vector<std::string> changes_of(const RunEvent& start) {
   constexpr size_t kMost = 100;
   std::vector<std::string> changes;

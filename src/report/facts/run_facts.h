@@ -34,9 +34,6 @@ std::vector<TimeShare> time_shares(const RecordedRun& run);
 /// told by what they come to.
 std::string detail_of(const RunEvent& event);
 
-/// The text, cut behind so many bytes (whole characters) with "..." for what is left out.
-std::string shortened(const std::string& text, size_t most);
-
 /// A number, or a text that is one, at "a.b"; NaN when there is none.
 double number_at(const Json& json, std::string_view dotted);
 

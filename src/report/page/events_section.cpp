@@ -6,6 +6,7 @@
 
 #include "core/html_text.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "report/facts/html.h"
 #include "report/facts/run_facts.h"
 #include "report/page/html_table.h"
