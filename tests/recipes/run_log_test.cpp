@@ -34,7 +34,9 @@ class RunLogTest : public testing::Test {
   }
 
   RunLog open(int64_t first_step, bool is_resumed) {
-    return {{folder_.path(), /*is_writing=*/true, first_step, is_resumed}, reporter_, events_};
+    return {{folder_.path(), /*is_writing=*/true, first_step, is_resumed, {"default", "math"}},
+            reporter_,
+            events_};
   }
 
   std::vector<int64_t> steps_of(const char* name) const {
@@ -66,6 +68,40 @@ TEST_F(RunLogTest, AFreshRunSetsEveryLogAside) {
   EXPECT_TRUE(path_exists(folder_.file("validation.jsonl.old")));
   EXPECT_TRUE(path_exists(folder_.file("validation_math.jsonl.old")));
   EXPECT_TRUE(path_exists(folder_.file("validation_notes.txt")));
+}
+
+/// Data that lie in checkpoint_dir, as they do where that is the working folder.
+TEST_F(RunLogTest, DataThatAreCalledAsALogMightBeAreLeftAlone) {
+  const std::string rows = "{\"text\": \"a\"}\n{\"text\": \"b\", \"step\": \"c\"}\n";
+  folder_.write("validation_rows.jsonl", rows);
+  for (const bool is_resumed : {true, false}) {
+    open(5, is_resumed);
+    EXPECT_EQ(read_file(folder_.file("validation_rows.jsonl")), rows);
+  }
+}
+
+TEST_F(RunLogTest, DataWhereALogBelongsEndTheRunAndStay) {
+  for (const char* name : {"training.jsonl", "validation.jsonl", "validation_math.jsonl"}) {
+    const std::string log = read_file(folder_.file(name));
+    folder_.write(name, "{\"text\": \"a\"}\n");
+    for (const bool is_resumed : {true, false}) {
+      EXPECT_THAT(test::error_of<InputError>([&] { open(5, is_resumed); }),
+                  testing::StartsWith(cat(folder_.file(name), " is no log of a run")));
+      EXPECT_EQ(read_file(folder_.file(name)), "{\"text\": \"a\"}\n");
+    }
+    folder_.write(name, log);
+  }
+}
+
+TEST_F(RunLogTest, ALogOfWhichACrashLeftPartsOnlyIsALog) {
+  for (const char* text : {"", "{\"st", "{\"step\": 1, \"epo", "{\"step\": 1, \"epo\n"}) {
+    folder_.write("training.jsonl", text);
+    open(5, /*is_resumed=*/true);
+    EXPECT_EQ(read_file(folder_.file("training.jsonl")), "") << text;
+  }
+  folder_.write("training.jsonl", std::string(9, '\0'));
+  open(5, /*is_resumed=*/true);
+  EXPECT_EQ(read_file(folder_.file("training.jsonl")), "");
 }
 
 TEST_F(RunLogTest, RecordsComeAfterThoseThatAreKept) {

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "core/descriptor.h"
 #include "core/error.h"
@@ -23,7 +26,7 @@ std::optional<int64_t> step_of(const std::string& line) {
   try {
     const Json record = Json::parse(line, "");
     const Json* const step = record.find("step");
-    return step == nullptr ? std::nullopt : std::optional(step->as_int());
+    return step == nullptr || !step->is_int() ? std::nullopt : std::optional(step->as_int());
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -144,6 +147,16 @@ void keep_records_below(const std::string& path, int64_t first_step) {
 }
 
 }  // namespace
+
+bool holds_records(const std::string& path) {
+  constexpr uint64_t kBeginning = 1 << 16;
+  constexpr std::string_view kBegin = "{\"step\":";
+  const std::string text = DataFile(path).read(0, kBeginning);
+  // What a crash leaves of a log that has no whole line: a part of its first one, or zeros.
+  if (text.starts_with(kBegin) || kBegin.starts_with(text) || text.front() == '\0') return true;
+  const std::vector<std::string> lines = split(text, '\n');
+  return std::ranges::any_of(lines, [](const auto& line) { return step_of(line).has_value(); });
+}
 
 void drop_records_from(const std::string& path, int64_t first_step) {
   if (!path_exists(path)) return;

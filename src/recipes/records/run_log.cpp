@@ -1,6 +1,8 @@
 #include "recipes/records/run_log.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -15,20 +17,36 @@ void set_aside(const std::string& path) {
   if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
 }
 
+constexpr const char* kTrainingLog = "training.jsonl";
+
+std::string log_of(const std::string& validation_set) {
+  return validation_set == "default" ? "validation.jsonl"
+                                     : cat("validation_", validation_set, ".jsonl");
+}
+
 /// The records of training and of each validation set that a run has left.
 std::vector<std::string> logs_in(const std::string& folder) {
   std::vector<std::string> logs;
   for (const std::string& name : list_directory(folder)) {
-    const bool is_log = name == "training.jsonl" || name.starts_with("validation");
-    if (is_log && name.ends_with(".jsonl")) logs.push_back(name);
+    const bool may_be_log = name == kTrainingLog || name.starts_with("validation");
+    if (!may_be_log || !name.ends_with(".jsonl")) continue;
+    if (holds_records(path_join(folder, name))) logs.push_back(name);
   }
   return logs;
+}
+
+/// Refuses to write records into somebody's data.
+void check_place(const std::string& folder, const std::string& name) {
+  const std::string path = path_join(folder, name);
+  if (!path_exists(path) || holds_records(path)) return;
+  throw InputError(cat(path, " is no log of a run, and this run would write its log there; choose ",
+                       "another checkpoint.checkpoint_dir, or another name for the file"));
 }
 
 /// Removes temporary files of a run that was killed while it rewrote a log.
 void remove_leftovers(const std::string& folder) {
   for (const std::string& name : list_directory(folder)) {
-    const bool is_log = name.starts_with("training.jsonl") || name.starts_with("validation");
+    const bool is_log = name.starts_with(kTrainingLog) || name.starts_with("validation");
     const bool is_record = name.starts_with(cat(loggers::kRunFile, kTemporaryEnding));
     if (is_record || (is_log && name.find(cat(".jsonl", kTemporaryEnding)) != std::string::npos)) {
       remove_tree(path_join(folder, name));
@@ -46,7 +64,9 @@ RunLog::RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEve
   if (!is_writing_) return;
   create_directories(folder_);
   remove_leftovers(folder_);
-  file("training.jsonl");
+  check_place(folder_, kTrainingLog);
+  for (const std::string& set : options.validation_sets) check_place(folder_, log_of(set));
+  file(kTrainingLog);
   for (const std::string& name : logs_in(folder_)) {
     const std::string path = path_join(folder_, name);
     if (options.is_resumed) {
@@ -80,13 +100,13 @@ void RunLog::write(const std::string& name, const Json& record) {
 
 void RunLog::train(const Json& record) {
   if (!is_writing_) return;
-  write("training.jsonl", record);
+  write(kTrainingLog, record);
   reporter_.info(train_line(record));
 }
 
 void RunLog::validation(const std::string& set, const Json& record) {
   if (!is_writing_) return;
-  write(set == "default" ? "validation.jsonl" : cat("validation_", set, ".jsonl"), record);
+  write(log_of(set), record);
   reporter_.info(validation_line(set, record));
 }
 

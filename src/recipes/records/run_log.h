@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/reporter.h"
@@ -16,6 +17,7 @@ struct RunLogOptions {
   bool is_writing = false;  ///< rank 0
   int64_t first_step = 0;
   bool is_resumed = false;
+  std::vector<std::string> validation_sets = {};  ///< which the run will write records of
 };
 
 /// Writes a run's records: a line of JSON each in checkpoint_dir, and a line on the console. Only
@@ -26,7 +28,8 @@ class RunLog final {
  public:
   /// A run that continues from a checkpoint drops the records from `first_step` on, since it
   /// repeats these steps. A fresh run begins new files and renames those of an earlier run to
-  /// NAME.old. `reporter` and `events` outlive this object. Throws InputError.
+  /// NAME.old. Other files that are called as a log might be are left alone; one that stands where
+  /// a log of this run belongs is an InputError. `reporter` and `events` outlive this object.
   RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEvents& events);
 
   void train(const Json& record);

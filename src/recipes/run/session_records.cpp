@@ -137,10 +137,13 @@ void SessionRecords::cut_log() {
 }
 
 void SessionRecords::open_log(int64_t first_step, bool is_resumed) {
+  std::vector<std::string> sets;
+  for (const DatasetSection& set : recipe_.validation_datasets) sets.push_back(set.name);
   log_.emplace(RunLogOptions{.folder = recipe_.checkpoint.checkpoint_dir,
                              .is_writing = context_.group.rank() == 0,
                              .first_step = first_step,
-                             .is_resumed = is_resumed},
+                             .is_resumed = is_resumed,
+                             .validation_sets = std::move(sets)},
                *context_.reporter, *context_.events);
 }
 
@@ -304,7 +307,9 @@ void SessionRecords::close(int stopped_by) {
   }
   if (log_) log_->end();
   advice_.finish();
-  if (add_plan(std::numeric_limits<int32_t>::max())) write_record();
+  slow_work_.run("describing the run", [&] {
+    if (add_plan(std::numeric_limits<int32_t>::max())) write_record();
+  });
   if (!is_writing()) return;
   note_data();
   if (has_noted_memory_) note_memory();
