@@ -9,6 +9,7 @@
 #include "cli/render_chat.h"
 #include "cli/report_commands.h"
 #include "cli/setup_commands.h"
+#include "cli/spaced_values.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
 #include "core/system_limits.h"
@@ -117,10 +118,10 @@ class RecipeArguments final {
   }
 
  private:
-  /// No key of a recipe has the name of an option: one that only other commands have is a mistake.
+  /// An option that only other commands have is a mistake, unless its value is a section's.
   void refuse_option_of_another(const std::string& argument) const {
     const std::string name = argument.substr(0, argument.find('='));
-    if (!name.starts_with("--")) return;
+    if (!name.starts_with("--") || argument.substr(name.size()).starts_with("={")) return;
     std::vector<std::string> having;
     for (const CLI::App* other : command_.get_parent()->get_subcommands({})) {
       if (other->get_option_no_throw(name) != nullptr) having.push_back(other->get_name());
@@ -475,6 +476,7 @@ int dispatch(std::vector<std::string> arguments, const std::vector<std::string>&
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);
+  join_spaced_values(app, arguments);
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(arguments);

@@ -31,15 +31,11 @@ void report_kept_tensors(const checkpoint::HfFolder& folder,
 
 }  // namespace
 
-std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
-  return checkpoint::HfFolder::open(folder).storage_dtype();
-}
-
 at::ScalarType storage_dtype(const ModelRecipe& model) {
   if (model.dtype) return *model.dtype;
   const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
                            path_exists(path_join(model.folder, "model.safetensors.index.json"));
-  if (has_weights) return checkpoint_dtype(model.folder).value_or(at::kFloat);
+  if (has_weights) return checkpoint::HfFolder::open(model.folder).storage_dtype();
   return checkpoint::stated_dtype(model.hf_config).value_or(at::kFloat);
 }
 

@@ -15,11 +15,8 @@
 
 namespace automodel::recipes {
 
-/// The dtype of the first floating tensor in a Hugging Face folder: what `torch_dtype: auto` means.
-std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
-
-/// The dtype that a run stores parameters in; the one that config.json names when the weights are
-/// not on this machine.
+/// The dtype that a run stores parameters in. `torch_dtype: auto` means that of the folder's first
+/// floating tensor, or the one that config.json names when the weights are not on this machine.
 at::ScalarType storage_dtype(const ModelRecipe& model);
 
 /// How weights are read from a folder into this model: the name prefixes of tensors that are saved

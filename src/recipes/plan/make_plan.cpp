@@ -23,7 +23,7 @@ namespace {
 std::optional<int64_t> dataset_number(const Recipe& recipe, const char* key) {
   const config::Node* node = recipe.dataset.node.find(key);
   if (node == nullptr || !node->is_scalar()) return std::nullopt;
-  return parse_int(node->text());
+  return node->int_value();
 }
 
 nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
@@ -36,6 +36,7 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
   for (const char* key : {"seq_len", "seq_length"}) {
     if (const auto length = dataset_number(recipe, key)) shape.sequence_length = *length;
   }
+  if (recipe.packing) shape.sequence_length = recipe.packing->pack_size;
   if (place.sequence_length) shape.sequence_length = *place.sequence_length;
   if (recipe.dllm && recipe.dllm->mode == "idlm") shape.sequence_length *= 2;  // and its copy
   return shape;

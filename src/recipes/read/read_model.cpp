@@ -438,6 +438,28 @@ void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   }
 }
 
+/// Sets a key of a config.json. Of a configuration inside it, as transformers does, the keys that
+/// the change names; `known` are those that any configuration may have.
+void set_config_key(Json& hf_config, const Node& change, const std::vector<std::string>& known,
+                    Diagnostics& diagnostics) {
+  Json& value = hf_config[change.key()];
+  const bool is_part = change.key().ends_with("_config") && change.key() != "quantization_config";
+  if (!is_part || !value.is_object() || !change.is_mapping()) {
+    value = config::to_json(change);
+    return;
+  }
+  std::vector<std::string> of_part = known;
+  for (const auto& [key, unused] : value.as_object()) of_part.push_back(key);
+  for (const Node& child : change.children()) {
+    if (!contains(of_part, child.key())) {
+      diagnostics.unknown_key(
+          child, cat("unknown key '", child.key(), "': no key of ", change.key(),
+                     " in the model's config.json", did_you_mean(child.key(), of_part)));
+    }
+    value[child.key()] = config::to_json(child);
+  }
+}
+
 void apply_changes(const std::vector<Node>& changes, ModelRecipe& plan, Diagnostics& diagnostics) {
   std::vector<std::string> known = kConfigKeys;
   if (!plan.hf_config.is_object() ||
@@ -470,7 +492,7 @@ void apply_changes(const std::vector<Node>& changes, ModelRecipe& plan, Diagnost
       continue;
     }
     check_idle_change(child, diagnostics);
-    if (plan.hf_config.is_object()) plan.hf_config[child.key()] = config::to_json(child);
+    if (plan.hf_config.is_object()) set_config_key(plan.hf_config, child, known, diagnostics);
   }
   for (const Node& child : changes) {
     if (child.key() == "num_nextn_predict_layers" || child.key().starts_with("mtp_")) {

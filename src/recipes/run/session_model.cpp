@@ -13,11 +13,6 @@ namespace automodel::recipes {
 
 namespace {
 
-/// dtype of the parameters that the optimizer updates.
-at::ScalarType stored_dtype(const ModelRecipe& plan) {
-  return plan.dtype ? *plan.dtype : checkpoint_dtype(plan.folder).value_or(at::kFloat);
-}
-
 std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const SessionModel& built,
                                                   distributed::Engine& engine, at::Device device,
                                                   const optim::TensorRoles& roles) {
@@ -42,7 +37,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const Se
 
 void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                   const EnginePlace& place, SessionModel& built) {
-  const at::ScalarType dtype = stored_dtype(recipe.model);
+  const at::ScalarType dtype = storage_dtype(recipe.model);
   const auto whole = build_model(recipe, dtype);
   built.pipeline = pipeline_request(recipe, whole->parallel_plan());
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
@@ -55,7 +50,7 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
 
 void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
                  SessionModel& built) {
-  built.parts = {build_model(recipe, stored_dtype(recipe.model))};
+  built.parts = {build_model(recipe, storage_dtype(recipe.model))};
   const optim::TensorRoles roles =
       optimizer_roles(recipe, built.model());  // while parameters have their shapes
   if (!recipe.is_frozen) {
