@@ -136,6 +136,32 @@ TEST(RecipePathsTest, TheCurrentFolderComesBeforeTheRecipesHome) {
                                        project.file("data/rows.jsonl"))));
 }
 
+/// Whichever key names the base, its name as written tells checkpoints apart.
+TEST(RecipePathsTest, ARunGoesOnFromAnotherFolderThanItBeganIn) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string rows = "{\"question\": \"what is it\", \"answer\": \"a long answer\"}\n";
+  project.write("data/rows.jsonl", cat(rows, rows, rows, rows, rows, rows, rows, rows));
+  const auto run = [&](const std::string& folder, const std::string& recipe, const char* place,
+                       std::vector<std::string> changes) {
+    changes.insert(changes.begin(), {"run", recipe, "--checkpoint.enabled=true",
+                                     cat("--checkpoint.checkpoint_dir=", project.file(place))});
+    const ProgramResult result = automodel_in(folder, changes);
+    EXPECT_EQ(result.status, 0) << result.out << result.err;
+  };
+  run(project.path(), write_recipe(project, "configs/own", "data/rows.jsonl"), "first", {});
+  std::filesystem::copy(project.file("first/LATEST/model/consolidated"), project.file("base"));
+  for (const char* config : {"base",
+                             "{_target_: transformers.AutoConfig.from_pretrained, "
+                             "pretrained_model_name_or_path: base}"}) {
+    const std::string recipe = write_recipe(project, config, "data/rows.jsonl");
+    const std::string place = cat("run of ", std::string_view(config).size());
+    run(project.path(), recipe, place.c_str(), {"--model.load_base_model=true"});
+    run(elsewhere.path(), recipe, place.c_str(),
+        {"--model.load_base_model=true", "--step_scheduler.max_steps=2"});
+  }
+}
+
 TEST(RecipePathsTest, EveryKindOfPathIsLookedForInTheRecipesHome) {
   const TemporaryDirectory project, elsewhere;
   add_project_files(project);

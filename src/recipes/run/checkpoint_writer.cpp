@@ -26,9 +26,12 @@ using checkpoint::NamedShards;
 checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
   const bool has_name = !recipe.model.is_new() && !recipe.model.source.empty();
   // The name as written does not depend on the folder in which the run is started.
-  const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
-  const bool is_text = written != nullptr && written->is_string();
-  const std::string name = is_text ? *written->string_value() : recipe.model.source;
+  std::string name = recipe.model.source;
+  for (const char* key :
+       {"config", "config.pretrained_model_name_or_path", "pretrained_model_name_or_path"}) {
+    const config::Node* written = recipe.root.find_path(cat("model.", key));
+    if (written != nullptr && written->is_string()) name = *written->string_value();
+  }
   const auto& four_bits = recipe.quantization;
   const std::string quantization = four_bits
                                        ? cat(four_bits->bnb_4bit_quant_type,
