@@ -166,6 +166,16 @@ AdapterConfig parse_adapter_config(const Json& json) {
   return config;
 }
 
+/// The file of an adapter's tensors, which old versions of PEFT wrote as a pickle.
+std::string weights_path(const std::string& folder) {
+  const std::string path = path_join(folder, kAdapterWeightsName);
+  const std::string pickle = path_join(folder, "adapter_model.bin");
+  if (path_exists(path) || !path_exists(pickle)) return path;
+  throw InputError(cat(pickle,
+                       ": a Python pickle, which is never loaded because it can run code; save the "
+                       "adapter as safetensors (PEFT's save_pretrained does)"));
+}
+
 }  // namespace
 
 double AdapterConfig::scale(int64_t own_rank, double own_alpha) const {
@@ -215,7 +225,7 @@ std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMa
 }
 
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
-    : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
+    : file_(weights_path(folder)), stated_(stated_layout(folder)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
     if (!tensor::is_plain_float(entry.dtype)) {
       throw InputError(cat(file_.path(), ": '", entry.name, "' is of dtype ",

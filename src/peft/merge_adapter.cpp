@@ -61,8 +61,11 @@ class MergedSource final : public checkpoint::TensorSource {
     if (num_changed() == 0) throw InputError(cat(adapter, " holds no adapters"));
   }
 
-  /// Whether a head that was the embedding has become a tensor of its own.
-  bool is_head_untied() const { return !head_from_.empty(); }
+  /// Whether a head that was the embedding has become a tensor of its own, or differs from it now.
+  bool is_head_untied() const {
+    return std::ranges::any_of(
+        updates_, [](const auto& update) { return checkpoint::is_head_name(update.first); });
+  }
   int64_t num_changed() const {
     return static_cast<int64_t>(updates_.size() + expert_updates_.size());
   }

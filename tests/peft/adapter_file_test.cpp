@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
@@ -79,6 +81,24 @@ TEST(AdapterConfigTest, WhatChangesTheBaseOrTheProductIsRefused) {
     adapter.config[key] = value;
     EXPECT_THAT(merge_fault(adapter), HasSubstr(cat(key, " is not in this version")));
   }
+}
+
+TEST(AdapterConfigTest, WeightsThatAreAPickleAreToldFromMissingOnes) {
+  const test::TemporaryDirectory folder, out;
+  Adapter("llama_qv").write(folder);
+  const std::string weights = folder.file(kAdapterWeightsName);
+  const auto fault = [&] {
+    return test::error_of<UserError>([&] {
+      merge_adapter(
+          test::source_file(Adapter("llama_qv").config.at("base_model_name_or_path").as_string()),
+          folder.path(), out.file("merged"));
+    });
+  };
+  std::filesystem::remove(weights);
+  EXPECT_THAT(fault(), HasSubstr(weights));
+  folder.write("adapter_model.bin", "PK");
+  EXPECT_THAT(fault(), HasSubstr("adapter_model.bin: a Python pickle, which is never loaded"));
+  EXPECT_THAT(fault(), HasSubstr("save the adapter as safetensors"));
 }
 
 TEST(AdapterConfigTest, AFolderOfCheckpointsNamesTheAdapterBelowIt) {
@@ -233,6 +253,32 @@ TEST(MergeAdapterTest, ACopyOfTheHeadIsNoAdapterAndMustBeTheBases) {
   EXPECT_THAT(merge_fault(adapter), HasSubstr("was trained on another weight"));
   adapter.tensors.back().first = "base_model.model.other.base_layer.weight";
   EXPECT_THAT(merge_fault(adapter), HasSubstr("is no tensor of a LoRA adapter"));
+}
+
+/// A base may hold the head that it ties as a tensor too.
+TEST(MergeAdapterTest, AMergedHeadIsNotTiedAnyMore) {
+  const Adapter adapter("llama_head");
+  const checkpoint::HfFolder plain = checkpoint::HfFolder::open(
+      test::source_file(adapter.config.at("base_model_name_or_path").as_string()));
+  const test::TemporaryDirectory base, folder, out;
+  Tensors tensors;
+  for (const std::string& name : plain.names()) {
+    const auto place =
+        *plain.find(checkpoint::is_head_name(name) ? "model.embed_tokens.weight" : name);
+    at::Tensor tensor =
+        at::empty(place.entry->shape, at::TensorOptions().dtype(place.entry->dtype));
+    plain.read_elements(place, 0, tensor);
+    if (!checkpoint::is_head_name(name)) tensors.emplace_back(name, tensor);
+    if (checkpoint::is_embedding_name(name)) tensors.emplace_back("lm_head.weight", tensor.clone());
+  }
+  checkpoint::write_safetensors(base.file("model.safetensors"), tensors, {{"format", "pt"}});
+  Json config = plain.config();
+  config["tie_word_embeddings"] = Json(true);
+  base.write("config.json", config.dump());
+  merge_adapter(base.path(), adapter.write(folder), out.file("merged"));
+  const checkpoint::HfFolder merged = checkpoint::HfFolder::open(out.file("merged"));
+  EXPECT_FALSE(merged.config().get("tie_word_embeddings", true));
+  EXPECT_TRUE(merged.find("lm_head.weight"));
 }
 
 }  // namespace
