@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/print.h"
+#include "config/scalar.h"
 #include "core/text.h"
 
 namespace automodel::config {
@@ -85,13 +86,17 @@ std::vector<std::string> without_secrets(std::vector<std::string> arguments) {
     const size_t begin = std::min(argument.find_first_not_of('-'), argument.size());
     const size_t equals = argument.find('=');
     const size_t end = std::min(equals, argument.size());
-    if (end <= begin || !is_secret_path(std::string_view(argument).substr(begin, end - begin))) {
-      continue;
-    }
+    if (end <= begin) continue;
+    const bool names_secret = is_secret_path(std::string_view(argument).substr(begin, end - begin));
+    const auto is_hidden = [&](const std::string& value) {
+      return names_secret || holds_secret(translate_text(value));
+    };
     if (equals != std::string::npos) {
-      argument = cat(std::string_view(argument).substr(0, equals + 1), kHiddenText);
-    } else if (begin > 0 && i + 1 < arguments.size() && !arguments[i + 1].starts_with("-")) {
-      arguments[++i] = kHiddenText;
+      if (is_hidden(argument.substr(equals + 1))) {
+        argument = cat(std::string_view(argument).substr(0, equals + 1), kHiddenText);
+      }
+    } else if (begin > 0 && i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+      if (is_hidden(arguments[i + 1])) arguments[++i] = kHiddenText;
     }
   }
   return arguments;

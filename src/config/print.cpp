@@ -178,8 +178,10 @@ void emit_value(YAML::Emitter& out, const Node& node) {
   }
 }
 
-bool is_block(const Node& node) {
-  return node.style() == ScalarStyle::kNone && !node.children().empty();
+/// A literal of an argument is written as it was typed, unless a secret in it must be hidden.
+bool is_block(const Node& node, const PrintOptions& options) {
+  if (node.children().empty()) return false;
+  return node.style() == ScalarStyle::kNone || (options.has_secrets_hidden && holds_secret(node));
 }
 
 /// What was read is written as it was, so that a field that wants the text finds it again.
@@ -210,7 +212,7 @@ void emit_scalar(YAML::Emitter& out, const Node& node, const PrintOptions& optio
 }
 
 void emit(YAML::Emitter& out, const Node& node, const PrintOptions& options, bool is_secret) {
-  if (!is_block(node)) return emit_scalar(out, node, options, is_secret);
+  if (!is_block(node, options)) return emit_scalar(out, node, options, is_secret);
   if (node.is_sequence()) {
     out << YAML::BeginSeq;
     for (const Node& child : node.children()) emit(out, child, options, is_secret);
@@ -245,6 +247,12 @@ bool is_secret_key(std::string_view key) {
     if (words[i] == "api" && !ends_key && words[i + 1] == "key") return true;
   }
   return false;
+}
+
+bool holds_secret(const Node& node) {
+  return std::ranges::any_of(node.children(), [](const Node& child) {
+    return is_secret_key(child.key()) || holds_secret(child);
+  });
 }
 
 std::string to_yaml(const Node& node, const PrintOptions& options) {

@@ -12,6 +12,9 @@ namespace automodel::config {
 /// `num_label_tokens`, `author` and a tokenizer's special tokens (`eos_token`) are not secrets.
 bool is_secret_key(std::string_view key);
 
+/// Whether a key below a node names a secret.
+bool holds_secret(const Node& node);
+
 /// What stands for the text under such a key.
 inline constexpr const char* kHiddenText = "******";
 

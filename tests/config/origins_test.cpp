@@ -69,6 +69,10 @@ TEST(OriginsTest, SecretsAreHiddenInACommandLine) {
             (Texts{"automodel", "run", "r.yaml", "--wandb.api_key=******", "--hub.token", "******",
                    "model.auth.key=******", "--optimizer.lr=1e-3", "--eos_token=</s>"}));
   EXPECT_EQ(without_secrets({"token", "--token", "--flag"}), (Texts{"token", "--token", "--flag"}));
+  EXPECT_EQ(without_secrets({"--wandb.api_key", "-abc", "--wandb={'enable': False, 'api_key': 'a'}",
+                             "--wandb", "{'more': [{'token': 'a'}]}", "--model={'dim': 1}"}),
+            (Texts{"--wandb.api_key", "******", "--wandb=******", "--wandb", "******",
+                   "--model={'dim': 1}"}));
 }
 
 }  // namespace

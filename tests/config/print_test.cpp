@@ -1,5 +1,6 @@
 #include "config/print.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/load.h"
@@ -121,6 +122,16 @@ TEST(PrintTest, EveryScalarReadsBackToItsValue) {
     EXPECT_TRUE(same_value(root, load_text(printed, "again").root)) << printed;
     EXPECT_EQ(to_yaml(load_text(printed, "again").root, options), printed);
   }
+}
+
+/// A literal is written as it was typed unless something in it is hidden.
+TEST(PrintTest, SecretsInsideALiteralOfAnArgumentAreHidden) {
+  const std::vector<std::string> overrides = {"--wandb={'enable': False, 'api_key': 'abc'}",
+                                              "--model={'dim': [1, 2]}"};
+  const Node root = load_text("a: 1\n", "recipe.yaml", overrides).root;
+  EXPECT_EQ(to_yaml(root, {.has_secrets_hidden = true}),
+            "a: 1\nwandb:\n  enable: false\n  api_key: '******'\nmodel: '{''dim'': [1, 2]}'\n");
+  EXPECT_THAT(to_yaml(root, {.has_secrets_hidden = false}), testing::HasSubstr("abc"));
 }
 
 // An override into a string makes its Python literal a list whose elements the program prints.
