@@ -59,7 +59,7 @@ void RunIndex::look_for_runs() {
   }
   std::erase_if(readers_, [&](const auto& reader) { return !found.contains(reader.first); });
   std::erase_if(open_pages_, [&](const auto& page) {
-    return !std::ranges::all_of(page.first, [&](const auto& id) { return found.contains(id); });
+    return !std::ranges::all_of(page.first.ids, [&](const auto& id) { return found.contains(id); });
   });
   std::ranges::stable_sort(list->runs, [](const RunSummary& a, const RunSummary& b) {
     const bool a_runs = a.status == RunStatus::kRunning, b_runs = b.status == RunStatus::kRunning;
@@ -93,7 +93,7 @@ std::vector<RunIndex::Asked> RunIndex::find(const std::vector<std::string>& ids)
   return all;
 }
 
-void RunIndex::close_least_used(const std::vector<std::string>& kept) {
+void RunIndex::close_least_used(const PageKey& kept) {
   while (true) {
     std::erase_if(open_runs_, [](const auto& run) { return run.second.expired(); });
     auto oldest = open_pages_.end();
@@ -109,18 +109,18 @@ void RunIndex::close_least_used(const std::vector<std::string>& kept) {
   }
 }
 
-std::shared_ptr<RunIndex::OpenPage> RunIndex::open(const std::vector<std::string>& ids) {
-  auto& page = open_pages_[ids];
+std::shared_ptr<RunIndex::OpenPage> RunIndex::open(const PageKey& key) {
+  auto& page = open_pages_[key];
   if (page == nullptr) {
     page = std::make_shared<OpenPage>();
-    for (const std::string& id : ids) {
+    for (const std::string& id : key.ids) {
       auto run = open_runs_[id].lock();
       if (run == nullptr) open_runs_[id] = run = std::make_shared<OpenRun>();
       page->runs.push_back(std::move(run));
     }
   }
   page->last_asked = monotonic_seconds();
-  close_least_used(ids);
+  close_least_used(key);
   return page;
 }
 
@@ -133,7 +133,7 @@ std::shared_ptr<const Page> RunIndex::page(const std::vector<std::string>& ids,
   std::shared_ptr<const Page> shown;
   {
     const std::lock_guard lock(mutex_);
-    page = open(ids);
+    page = open({ids, home});
     shown = page->shown;
   }
   std::unique_lock drawing(page->mutex, std::try_to_lock);

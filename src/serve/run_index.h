@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -91,10 +92,17 @@ class RunIndex final {
     bool has_ended = false;
   };
 
+  /// What a page is made of: its runs, and the way from it to the list, which stands in it.
+  struct PageKey {
+    std::vector<std::string> ids;
+    std::string home;
+    auto operator<=>(const PageKey&) const = default;
+  };
+
   void look_for_runs();
   std::vector<Asked> find(const std::vector<std::string>& ids);
-  std::shared_ptr<OpenPage> open(const std::vector<std::string>& ids);
-  void close_least_used(const std::vector<std::string>& kept);
+  std::shared_ptr<OpenPage> open(const PageKey& key);
+  void close_least_used(const PageKey& kept);
   void update(OpenRun& run, const Asked& asked) const;
   std::shared_ptr<const Page> page_of(OpenPage& page, const std::vector<Asked>& asked,
                                       const std::string& home) const;
@@ -108,7 +116,7 @@ class RunIndex final {
   std::map<std::string, SummaryReader> readers_;
   std::shared_ptr<const RunList> list_;
   std::map<std::string, std::weak_ptr<OpenRun>> open_runs_;
-  std::map<std::vector<std::string>, std::shared_ptr<OpenPage>> open_pages_;
+  std::map<PageKey, std::shared_ptr<OpenPage>> open_pages_;
 };
 
 /// The way from the page at runs/ID to the list.

@@ -125,6 +125,17 @@ TEST(StepTableTest, TheTimeOfAStepIsReadInItsParts) {
   EXPECT_THAT(steps.of(StepPart::kWhole), ElementsAre(10.0, IsNan()));
 }
 
+/// A diffusion run has its own name for the number.
+TEST(StepTableTest, TokensOfAStepHaveTwoNames) {
+  StepTable steps;
+  add_steps(
+      "{\"step\": 0, \"tps\": 100, \"num_tokens_per_step\": 1000}\n"
+      "{\"step\": 1, \"tps\": 100, \"tokens_per_step\": 500}\n",
+      steps);
+  EXPECT_THAT(steps.tokens, ElementsAre(1000.0, 1500.0));  // so far
+  EXPECT_THAT(steps.of(StepPart::kWhole), ElementsAre(10.0, 5.0));
+}
+
 TEST(StepTableTest, SeveralThreadsFindTheSameColumns) {
   std::string lines;
   constexpr int64_t kSteps = 60000;

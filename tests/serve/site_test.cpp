@@ -215,6 +215,9 @@ TEST_F(SiteTest, RunsAreShownBesideEachOther) {
   std::ofstream(path_join(folder, "training.jsonl"), std::ios::app) << step_line(2, "5.5");
   EXPECT_THAT(*ask("/compare", {}, again).body, HasSubstr("x/a b from 7.5 to 5.5, b from"));
   EXPECT_EQ(ask("/runs/b").status, 200);  // the same runs on a page of their own
+  // A run alone is shown from both places, whose ways to the list differ.
+  EXPECT_THAT(*ask("/compare", {}, with_runs({"x/a b"})).body, HasSubstr("<a href=\"./\">All"));
+  EXPECT_THAT(*ask("/runs/x/a b").body, HasSubstr("<a href=\"../../\">All runs</a>"));
 }
 
 TEST_F(SiteTest, OnlyRunsOfTheListAreShownBesideEachOther) {

@@ -66,7 +66,7 @@ class Row final {
  private:
   size_t find(std::string_view key) {
     if (key == "step") return kStep;
-    if (key == "num_tokens_per_step") return kTokens;
+    if (key == "num_tokens_per_step" || key == "tokens_per_step") return kTokens;  // of diffusion
     size_t place = place_among(kKeys, key);
     if (place < kKeys.size()) return kFirstMetric + place;
     place = place_among(kPartKeys, key);
