@@ -24,15 +24,17 @@ std::vector<std::string> group_folders(const SystemFolders& folders,
                                        const std::string& controller) {
   std::vector<std::string> found;
   for (const std::string& line : split(text_of(folders.proc + "/self/cgroup"), '\n')) {
-    const std::vector<std::string> parts = split(line, ':');
-    if (parts.size() != 3) continue;
-    const std::vector<std::string> controllers = split(parts[1], ',');
+    // NUMBER:CONTROLLERS:PATH, and a path may have colons of its own.
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string named = line.substr(first + 1, second - first - 1);
+    const std::vector<std::string> controllers = split(named, ',');
     const bool is_it =
         std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
-    if (!parts[1].empty() && !is_it) continue;
+    if (!named.empty() && !is_it) continue;
     const std::string root =
-        cat(folders.sys, "/fs/cgroup", parts[1].empty() ? "" : cat("/", controller));
-    for (fs::path group = parts[2];; group = group.parent_path()) {
+        cat(folders.sys, "/fs/cgroup", named.empty() ? "" : cat("/", controller));
+    for (fs::path group = line.substr(second + 1);; group = group.parent_path()) {
       found.push_back(root + group.string());
       // In a container, the group's path can be that of the host: only the root is there.
       if (!group.has_relative_path()) break;

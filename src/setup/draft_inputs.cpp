@@ -134,6 +134,10 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
   const Json& sizes = text != nullptr && text->is_object() ? *text : config;
   facts.num_positions =
       sizes.get("max_position_embeddings", sizes.get("n_positions", kUsualPositions));
+  if (facts.num_positions < 1) {
+    throw InputError(cat(path_join(facts.folder, "config.json"), ": positions are ",
+                         facts.num_positions, ", at least 1 is right"));
+  }
   facts.has_weights = has_weights(files);
   facts.has_tokenizer = path_exists(path_join(facts.folder, "tokenizer.json"));
   if (facts.has_tokenizer) facts.tokenizer = look_at_tokenizer(facts.folder);

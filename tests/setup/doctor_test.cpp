@@ -54,6 +54,15 @@ TEST(DoctorTest, GroupsOfVersion1AreReadToo) {
   EXPECT_EQ(memory_limit(folders), std::nullopt);
 }
 
+/// containerd's groups have colons in their names.
+TEST(DoctorTest, AGroupsPathMayHaveColons) {
+  const TemporaryDirectory folder;
+  const SystemFolders folders = machine(folder);
+  folder.write("proc/self/cgroup", "0::/kube.slice:cri:1f\n");
+  folder.write("sys/fs/cgroup/kube.slice:cri:1f/memory.max", "3221225472\n");
+  EXPECT_EQ(memory_limit(folders), 3221225472u);
+}
+
 TEST(DoctorTest, MemoryIsWhatIsFreeWithinTheLimit) {
   const TemporaryDirectory folder;
   const SystemFolders folders = machine(folder);
