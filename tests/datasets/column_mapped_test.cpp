@@ -237,6 +237,29 @@ TEST(ColumnMappedTest, PadsWithEosWhenThePadIdIsZeroOrMissing) {
   EXPECT_EQ(sample.num_attended, 2);
 }
 
+/// Counts the texts that it is given.
+struct CountingEncoder final : test::ByteEncoder {
+  std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override {
+    ++num_encoded;
+    return ByteEncoder::encode(text, add_special_tokens);
+  }
+  mutable int64_t num_encoded = 0;
+};
+
+TEST(ColumnMappedTest, ALongRunWithoutLabelsIsLookedAtAFewTimesOnly) {
+  const TemporaryDirectory directory;
+  std::string rows = "{\"question\": \"A\", \"answer\": \"B\"}\n";
+  constexpr int64_t kRows = 2000;
+  for (int64_t i = 1; i < kRows; ++i) rows += "{\"question\": \"C\", \"answer\": \"\"}\n";
+  const CountingEncoder encoder;
+  const ColumnMappedTextInstructionDataset dataset(config_for(directory.write("x.jsonl", rows)),
+                                                   encoder);
+  for (const int64_t first : {kRows / 2, int64_t{1}, kRows / 4}) {
+    for (int64_t i = first; i < kRows; ++i) EXPECT_EQ(dataset.at(i).row, 0);
+  }
+  EXPECT_LT(encoder.num_encoded, 30 * kRows);  // and not kRows / 2 for each of them
+}
+
 TEST(ColumnMappedTest, TakesTheNextRowForOneWithoutALabel) {
   const TemporaryDirectory directory;
   const Config config = config_for(directory.write("x.jsonl",

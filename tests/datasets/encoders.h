@@ -13,7 +13,7 @@
 namespace automodel::datasets::test {
 
 /// A token a byte: id = byte value. Special ids and flags as set.
-struct ByteEncoder final : TextEncoder {
+struct ByteEncoder : TextEncoder {
   std::optional<int64_t> bos, eos = 256, pad;
   bool adds_special_tokens = false;  ///< BOS before and EOS after, when there are such
   bool has_template = false;

@@ -6,12 +6,21 @@ namespace automodel::datasets {
 
 Prefetcher::Prefetcher(const Options& options, Make make)
     : options_(options), make_(std::move(make)) {
-  for (int64_t i = 0; i < options_.num_threads; ++i) {
-    threads_.emplace_back([this] { work(); });
+  try {
+    for (int64_t i = 0; i < options_.num_threads; ++i) {
+      threads_.emplace_back([this] { work(); });
+    }
+  } catch (...) {
+    stop();  // the threads that are there, which end before this goes on
+    throw;
   }
 }
 
 Prefetcher::~Prefetcher() {
+  stop();
+}
+
+void Prefetcher::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;

@@ -33,7 +33,8 @@ class Prefetcher final {
     int64_t capacity = 2;
   };
 
-  /// `make` is called from several threads at once.
+  /// `make` is called from several threads at once. Throws std::system_error when the system starts
+  /// no more threads.
   Prefetcher(const Options& options, Make make);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
@@ -50,6 +51,8 @@ class Prefetcher final {
   };
 
   void work();
+  /// Tells the threads to end, which their destructors wait for.
+  void stop();
 
   Options options_;
   Make make_;

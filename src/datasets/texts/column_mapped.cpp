@@ -1,5 +1,7 @@
 #include "datasets/texts/column_mapped.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -83,11 +85,34 @@ ColumnMappedTextInstructionDataset::ColumnMappedTextInstructionDataset(
   format_row(0);
 }
 
+int64_t ColumnMappedTextInstructionDataset::RowRuns::end_of(int64_t row) const {
+  const std::lock_guard lock(mutex_);
+  const auto behind = ends_.upper_bound(row);
+  return behind == ends_.begin() ? row : std::max(row, std::prev(behind)->second);
+}
+
+void ColumnMappedTextInstructionDataset::RowRuns::add(int64_t begin, int64_t end) {
+  constexpr int64_t kShortest = 16;  // what is quicker looked at again than kept
+  if (end - begin < kShortest) return;
+  const std::lock_guard lock(mutex_);
+  ends_.erase(ends_.lower_bound(begin), ends_.lower_bound(end));
+  ends_.emplace(begin, end);
+}
+
 Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {
   const int64_t num_rows = size();
-  for (int64_t i = 0; i < num_rows; ++i) {
-    Sample sample = format_row((index + i) % num_rows);
-    if (sample.has_label()) return sample;
+  for (int64_t i = 0; i < num_rows;) {
+    const int64_t row = (index + i) % num_rows;
+    if (const int64_t end = unlabelled_.end_of(row); end > row) {
+      i += end - row;
+      continue;
+    }
+    Sample sample = format_row(row);
+    if (sample.has_label()) {
+      unlabelled_.add(index, std::min(index + i, num_rows));
+      return sample;
+    }
+    ++i;
   }
   throw NoLabelsError(
       cat("no row of ", join(config_.path_or_dataset_id, ", "),

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -100,6 +102,19 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
  private:
+  /// Long runs of rows without a label, so that each is looked at a few times and not once from
+  /// every row in it. May be used by several threads at once.
+  class RowRuns final {
+   public:
+    /// Behind the known run that a row is in; the row itself where it is in none.
+    int64_t end_of(int64_t row) const;
+    void add(int64_t begin, int64_t end);
+
+   private:
+    mutable std::mutex mutex_;
+    std::map<int64_t, int64_t> ends_;  // by the runs' first rows
+  };
+
   Sample format_row(int64_t row) const;
   Sample format_chat(const Json& row, int64_t index, const std::string& answer) const;
 
@@ -108,6 +123,7 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   const TextEncoder& encoder_;
   RowSource source_;
   std::optional<ChatFormatter> chat_;
+  mutable RowRuns unlabelled_;
 };
 
 }  // namespace automodel::datasets
