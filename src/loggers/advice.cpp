@@ -84,7 +84,8 @@ std::vector<Advice> Adviser::after_step(const StepFacts& facts) {
   const auto add = [&](std::optional<Advice> advice) {
     if (advice) all.push_back(std::move(*advice));
   };
-  if (std::isfinite(facts.loss)) {
+  const bool counts_nothing = facts.loss == 0 && facts.grad_norm == 0;  // a step without labels
+  if (std::isfinite(facts.loss) && !counts_nothing) {
     add(find_explosion(facts));
     if (num_exploded_ == 0) add(find_divergence(facts));
     add(find_spike(facts));

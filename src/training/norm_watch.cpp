@@ -13,7 +13,7 @@ bool NormWatch::is_spike(double norm) const {
 
 void NormWatch::add(double norm) {
   constexpr size_t kMostNorms = 64;
-  if (!std::isfinite(norm)) return;
+  if (!std::isfinite(norm) || norm <= 0) return;
   norms_.push_back(norm);
   if (norms_.size() > kMostNorms) norms_.pop_front();
 }
@@ -34,7 +34,7 @@ Json NormWatch::state() const {
 
 void NormWatch::load_state(const Json& state) {
   norms_.clear();
-  for (const Json& norm : state.as_array()) norms_.push_back(norm.as_double());
+  for (const Json& norm : state.as_array()) add(norm.as_double());
 }
 
 }  // namespace automodel::training

@@ -17,7 +17,8 @@ class NormWatch final {
   bool is_spike(double norm) const;
 
   /// Adds a step's norm, spike or not: so norms that stay high become the usual ones. At most 64
-  /// are kept; those that are not finite are passed over.
+  /// are kept; those that are not finite are passed over, and 0, which steps have that nothing
+  /// counts in.
   void add(double norm);
 
   /// The median of the norms that are kept; 0 before the first.

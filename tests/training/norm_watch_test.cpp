@@ -38,6 +38,17 @@ TEST(NormWatchTest, NormsThatAreNotFiniteChangeNothing) {
   EXPECT_EQ(watch.usual(), 1);
 }
 
+/// Most steps have nothing that counts, as where long prompts are cut.
+TEST(NormWatchTest, StepsWithoutAGradientAreNotTheUsualOnes) {
+  NormWatch watch(10);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_FALSE(watch.is_spike(4)) << i;
+    watch.add(i % 5 == 0 ? 4 : 0);
+  }
+  EXPECT_EQ(watch.usual(), 4);
+  EXPECT_TRUE(watch.is_spike(41));
+}
+
 TEST(NormWatchTest, ItsStateSaysTheSame) {
   NormWatch watch(2), other(2);
   for (int i = 0; i < 100; ++i) watch.add(1.0 / (1 + i));
