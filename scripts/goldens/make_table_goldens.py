@@ -128,6 +128,13 @@ def main():
         stream.write_table(types)
     pyarrow.feather.write_feather(types, at("types.feather"), compression="lz4")
 
+    numbered = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([("text", pa.string()), ("source", numbered)])
+    with pa.OSFile(at("dictionaries.arrow"), "wb") as out, pa.ipc.new_stream(out, schema) as stream:
+        for texts, sources in (("ab", ["x", "y"]), ("cde", ["z", None, "x"])):
+            columns = [pa.array(list(texts)), pa.array(sources).dictionary_encode().cast(numbered)]
+            stream.write_batch(pa.record_batch(columns, schema=schema))
+
     with open(at("rows.csv"), "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["question", "answer", "number"])

@@ -8,6 +8,8 @@
 #include <parquet/arrow/reader.h>
 #include <parquet/properties.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -95,6 +97,10 @@ void keep_times_as_texts(const arrow::Schema& schema, arrow::csv::ConvertOptions
 std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
   auto read = arrow::csv::ReadOptions::Defaults();
   read.use_threads = false;
+  // A column's type is that of its first block, and a row is no longer than one.
+  constexpr uint64_t kLargest = uint64_t{16} << 20;
+  const uint64_t size = std::min(DataFile(path).size() + 1, kLargest);
+  read.block_size = std::max(read.block_size, static_cast<int32_t>(size));
   auto parse = arrow::csv::ParseOptions::Defaults();
   parse.newlines_in_values = true;
   if (path.ends_with(".tsv")) parse.delimiter = '\t';

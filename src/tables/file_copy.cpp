@@ -32,6 +32,14 @@ void sync_file(const std::string& path) {
   ::close(fd);
 }
 
+/// Removes what processes have left that were killed while they made a copy. Whoever holds the
+/// copy's lock calls it, so none of them is being written.
+void remove_leftovers(const std::string& folder, const std::string& beginning) {
+  for (const std::string& name : list_directory(folder)) {
+    if (name.starts_with(beginning)) remove_tree(path_join(folder, name));
+  }
+}
+
 }  // namespace
 
 FileCopy find_or_make_copy(const std::string& source, const std::string& copies,
@@ -49,6 +57,7 @@ FileCopy find_or_make_copy(const std::string& source, const std::string& copies,
   if (const auto checksum = read_checksum(note); checksum && path_exists(path)) {
     return {path, *checksum};
   }
+  remove_leftovers(copies, cat(key, ending, kTemporaryEnding));
   const std::string temporary = cat(path, kTemporaryEnding, unique_suffix());
   try {
     write(temporary);

@@ -70,18 +70,49 @@ void check_quotes(const std::string& path) {
   }
 }
 
+/// A column whose values are numbers of a dictionary, as the values: a file has one dictionary a
+/// column, and what is read may have one a batch.
+std::shared_ptr<arrow::Array> without_dictionary(const std::shared_ptr<arrow::Array>& column,
+                                                 const std::string& path) {
+  if (column->type_id() != arrow::Type::DICTIONARY) return column;
+  const auto& numbers = static_cast<const arrow::DictionaryArray&>(*column);
+  const arrow::ArraySpan values(*numbers.dictionary()->data());
+  const auto builder = take(arrow::MakeBuilder(numbers.dictionary()->type()), path);
+  check(builder->Reserve(numbers.length()), path);
+  for (int64_t i = 0; i < numbers.length(); ++i) {
+    check(numbers.IsNull(i) ? builder->AppendNull()
+                            : builder->AppendArraySlice(values, numbers.GetValueIndex(i), 1),
+          path);
+  }
+  return take(builder->Finish(), path);
+}
+
+std::shared_ptr<arrow::Field> without_dictionary(const std::shared_ptr<arrow::Field>& field) {
+  if (field->type()->id() != arrow::Type::DICTIONARY) return field;
+  const auto& type = static_cast<const arrow::DictionaryType&>(*field->type());
+  return field->WithType(type.value_type());
+}
+
 /// All rows as an Arrow file without compression, so that rows can be read where they lie.
 void write_copy(const std::string& path, const std::string& to) {
   if (path.ends_with(".csv") || path.ends_with(".tsv")) check_quotes(path);
   const Batches batches = open_batches(path);
   const auto schema = batches.reader->schema();
   arrow::FieldVector fields;
-  for (const int column : batches.columns) fields.push_back(schema->field(column));
+  for (const int column : batches.columns) {
+    fields.push_back(without_dictionary(schema->field(column)));
+  }
+  const auto written = arrow::schema(fields);
   const auto out = take(arrow::io::FileOutputStream::Open(to), to);
-  const auto writer = take(arrow::ipc::MakeFileWriter(out, arrow::schema(fields)), to);
+  const auto writer = take(arrow::ipc::MakeFileWriter(out, written), to);
   int64_t num_rows = 0;
   while (const auto batch = next_batch(batches, path, num_rows)) {
-    check(writer->WriteRecordBatch(*batch), to);
+    arrow::ArrayVector columns;
+    for (const auto& column : batch->columns()) {
+      columns.push_back(without_dictionary(column, path));
+    }
+    const auto plain = arrow::RecordBatch::Make(written, batch->num_rows(), std::move(columns));
+    check(writer->WriteRecordBatch(*plain), to);
     num_rows += batch->num_rows();
   }
   check(writer->Close(), to);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "core/checksum.h"
@@ -125,6 +126,30 @@ TEST_F(TableFileTest, TimesInCsvStayAsTheyAreWritten) {
   EXPECT_EQ(cat(join(values, ","), ",7"), row);
   EXPECT_EQ(file.row(0).at("f").as_int(), 7);
   EXPECT_EQ(read_first_row(copies_.file("times.csv")), file.row(0));
+}
+
+/// A stream of two batches, each with a dictionary of its own.
+TEST_F(TableFileTest, ColumnsOfDictionariesAreTheirValues) {
+  const TableFile file = open(data("dictionaries.arrow"));
+  std::vector<std::string> rows;
+  for (int64_t i = 0; i < file.size(); ++i) rows.push_back(file.row(i).dump());
+  EXPECT_THAT(
+      rows,
+      ElementsAre("{\"text\": \"a\", \"source\": \"x\"}", "{\"text\": \"b\", \"source\": \"y\"}",
+                  "{\"text\": \"c\", \"source\": \"z\"}", "{\"text\": \"d\", \"source\": null}",
+                  "{\"text\": \"e\", \"source\": \"x\"}"));
+}
+
+/// Numbers and texts that come late, and a row that is longer than Arrow's usual block.
+TEST_F(TableFileTest, TypesOfCsvAreThoseOfManyRows) {
+  std::string text = "a,b,c\n";
+  while (text.size() < (3u << 20)) text += cat("1,,", std::string(1000, 'x'), "\n");
+  const TableFile file =
+      open(copies_.write("late.csv", cat(text, "0.5,b,", std::string(3u << 20, 'y'), "\n")));
+  EXPECT_EQ(file.row(0).at("a").dump(), "1.0");
+  EXPECT_EQ(file.row(file.size() - 1).at("a").as_double(), 0.5);
+  EXPECT_TRUE(file.row(0).at("b").is_null());
+  EXPECT_EQ(file.row(file.size() - 1).at("b").as_string(), "b");
 }
 
 TEST_F(TableFileTest, CsvHasPandassNulls) {
@@ -265,6 +290,21 @@ TEST_F(TableFileTest, PackedFilesAreUnpacked) {
     EXPECT_THAT(error_of<InputError>([&] { unpack_file(other, copies_.path()); }),
                 StartsWith(other + ": "));
   }
+}
+
+/// A process that is killed while it makes a copy leaves a part of it.
+TEST_F(TableFileTest, WhatAKilledProcessLeftIsRemoved) {
+  const std::string path = copies_.write("in/x.csv", "a\n1\n");
+  open(path);
+  std::string copy;
+  for (const std::string& name : list_directory(copies_.path())) {
+    if (name.ends_with(".arrow")) copy = copies_.file(name);
+  }
+  ASSERT_FALSE(copy.empty());
+  std::filesystem::rename(copy, cat(copy, kTemporaryEnding, "killed"));
+  open(path);
+  EXPECT_TRUE(path_exists(copy));
+  EXPECT_FALSE(path_exists(cat(copy, kTemporaryEnding, "killed")));
 }
 
 TEST_F(TableFileTest, NothingHalfMadeStaysBehind) {
