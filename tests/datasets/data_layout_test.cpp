@@ -157,6 +157,16 @@ TEST(DataLayoutTest, ANegatedSetHasNoSlash) {
   EXPECT_FALSE(matches_pattern("^", "[!^]"));
 }
 
+TEST(DataLayoutTest, AListOfFilesThatCannotBeReadIsNotPassedOver) {
+  for (const char* fault : {"\tx: 1", "x: !!foo 1", "configs: []"}) {
+    const std::string text =
+        cat("---\nconfigs:\n- config_name: a\n  data_files: a.jsonl\n", fault, "\n---\n");
+    EXPECT_THAT(error_of<UserError>([&] { read_card(text, "README.md"); }),
+                testing::StartsWith("README.md: its `configs`, which say what files there are, "
+                                    "cannot be read: "));
+  }
+}
+
 TEST(DataLayoutTest, CardsWithoutAHeadOrWithOtherThingsSayNothing) {
   for (const char* text : {"", "# words", "---\nlicense: mit\n---\n", "---\nno end",
                            "---\n[unclosed\n---\n", "---\nconfigs:\n---\n"}) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 
 #include "core/error.h"
@@ -119,6 +120,15 @@ TEST(SourceTest, ReadsAFolderInOrderOfNames) {
   directory.write("sub/c.jsonl", "{\"a\": 3}\n");
   directory.write("notes.txt", "no data");
   EXPECT_THAT(values(RowSource({.paths = {directory.path()}})), ElementsAre(1, 2, 3));
+}
+
+TEST(SourceTest, LinksToTheFoldersAroundAreNotFollowed) {
+  const TemporaryDirectory directory;
+  directory.write("data/inner/x.jsonl", "{\"a\": 1}\n");
+  for (const char* link : {"data/latest", "data/current", "data/inner/up"}) {
+    std::filesystem::create_directory_symlink(directory.file("data"), directory.file(link));
+  }
+  EXPECT_EQ(RowSource({.paths = {directory.file("data")}}).size(), 1);
 }
 
 TEST(SourceTest, TakesTheSplitThatFileNamesSpeakOf) {

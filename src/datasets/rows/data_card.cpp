@@ -1,5 +1,7 @@
 #include "datasets/rows/data_card.h"
 
+#include <algorithm>
+
 #include "config/diagnostic.h"
 #include "config/yaml_reader.h"
 #include "core/error.h"
@@ -63,6 +65,14 @@ std::vector<CardConfig> read_card(const std::string& text, const std::string& na
   sources.push_back(std::move(source));
   config::Diagnostics diagnostics(sources);
   const Node root = config::read_yaml(sources, 0, diagnostics);
+  const bool has_configs = head.starts_with("configs:") || head.find("\nconfigs:") != head.npos;
+  if (has_configs && diagnostics.has_errors()) {
+    const auto& findings = diagnostics.findings();
+    const auto first =
+        std::ranges::find(findings, config::Severity::kError, &config::Finding::severity);
+    throw InputError(cat(
+        name, ": its `configs`, which say what files there are, cannot be read: ", first->text));
+  }
   const Node* configs = root.is_mapping() ? root.find("configs") : nullptr;
   if (configs == nullptr || configs->is_null()) return {};
   if (!configs->is_sequence()) throw InputError(cat(name, ": `configs` must be a list"));

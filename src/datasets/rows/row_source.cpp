@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <initializer_list>
 #include <utility>
 
@@ -26,17 +27,22 @@ bool has_extension(std::string_view path, std::initializer_list<std::string_view
                      [&](std::string_view extension) { return path.ends_with(extension); });
 }
 
+/// `around`: the real paths of the folders that this one is in. A link to one of these has no end.
 void list_below(const std::string& folder, const std::string& inside,
-                std::vector<std::string>& files) {
+                std::vector<std::string>& around, std::vector<std::string>& files) {
+  const std::string real = std::filesystem::canonical(path_join(folder, inside)).string();
+  if (std::ranges::find(around, real) != around.end()) return;
+  around.push_back(real);
   for (const std::string& name : list_directory(path_join(folder, inside))) {
     if (name.starts_with(".")) continue;
     const std::string path = inside.empty() ? name : path_join(inside, name);
     if (is_directory(path_join(folder, path))) {
-      list_below(folder, path, files);
+      list_below(folder, path, around, files);
     } else {
       files.push_back(path);
     }
   }
+  around.pop_back();
 }
 
 hub::Repository repository_of(const std::string& id, const SourceOptions& options) {
@@ -83,7 +89,8 @@ std::vector<std::string> files_of_path(const std::string& path, const std::strin
   DataLayout layout;
   if (is_directory(path)) {
     std::vector<std::string> files;
-    list_below(path, "", files);
+    std::vector<std::string> around;
+    list_below(path, "", around, files);
     layout = layout_of(path, files, options, what);
   } else {
     const auto snapshot = find_snapshot(path, options);
