@@ -283,10 +283,17 @@ void check_overrides(std::span<const ParamGroupOverride> overrides,
     if (const auto match = patterns.first_match(name)) has_match[*match] = true;
   }
   for (size_t i = 0; i < overrides.size(); ++i) {
-    if (!has_match[i]) {
-      throw UserError(cat("optimizer.param_group_overrides: pattern '", overrides[i].pattern,
-                          "' matches no parameter"));
-    }
+    if (has_match[i]) continue;
+    const Patterns alone(overrides.subspan(i, 1));
+    const auto taken = std::ranges::find_if(
+        names, [&](const auto& name) { return alone.first_match(name).has_value(); });
+    throw UserError(cat("optimizer.param_group_overrides: pattern '", overrides[i].pattern,
+                        taken == names.end()
+                            ? std::string("' matches no parameter")
+                            : cat("' gets no parameter, since the first pattern that matches one "
+                                  "takes it, and all of these match earlier ones (",
+                                  *taken, " '", overrides[*patterns.first_match(*taken)].pattern,
+                                  "'); put it before them")));
   }
 }
 

@@ -54,7 +54,9 @@ TEST(OptimizerTest, APatternThatMatchesNoParameterOfTheModelIsRefused) {
   EXPECT_EQ(test::error_of<UserError>([&] {
               check_overrides(std::vector{override_of("norm"), override_of("model.norm")}, names);
             }),
-            "optimizer.param_group_overrides: pattern 'model.norm' matches no parameter");
+            "optimizer.param_group_overrides: pattern 'model.norm' gets no parameter, since the "
+            "first pattern that matches one takes it, and all of these match earlier ones "
+            "(model.norm.weight 'norm'); put it before them");
 }
 
 /// One flat parameter of a dtype with its gradient, and FusedAdam over both.
