@@ -1,6 +1,7 @@
 #include "recipes/run/train_session.h"
 
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "comm/groups/sums.h"
@@ -190,10 +191,18 @@ ExitCode TrainSession::run_to_end() {
     data_.training->set_epoch(scheduler_.epoch());
     StepBatches taken = next_batches();
     while (!taken.batches.empty() && !is_stopped) {
-      // The next batches are taken first: only then is it known whether these end the epoch.
-      StepBatches next = next_batches();
+      // The next batches are taken first: only then is it known whether these end the epoch. A row
+      // that cannot be read ends the run when it is due, after the step before it.
+      StepBatches next;
+      std::exception_ptr fault;
+      try {
+        next = next_batches();
+      } catch (const UserError&) {
+        fault = std::current_exception();
+      }
       if (is_starting_) context_.times->end("first batches");
-      is_stopped = run_step(taken, next.batches.empty());
+      is_stopped = run_step(taken, !fault && next.batches.empty());
+      if (fault && !is_stopped) std::rethrow_exception(fault);
       taken = std::move(next);
     }
     if (!is_stopped) scheduler_.advance_epoch();
