@@ -102,7 +102,7 @@ Routing CountingRouter::counted(Routing routing, const std::function<at::Tensor(
 }
 
 void CountingRouter::check_finite(const at::Tensor& values, const char* what) const {
-  if (!values.is_cpu() || values.sum().isfinite().item<bool>()) return;
+  if (!values.is_cpu() || values.sum(at::kFloat).isfinite().item<bool>()) return;
   throw UserError(cat("the router of ", name_, " computed ", what,
                       " that are not finite: the hidden states or the router's weights have "
                       "diverged"),

@@ -161,6 +161,14 @@ TEST(Router, LogitsThatAreNotFiniteAreAnError) {
   }
 }
 
+/// Their sum is no number of float16.
+TEST(Router, ManyLogitsOfFloat16AreFinite) {
+  const auto router = identity_router(four_experts(ScoreFunction::kSoftmax));
+  router->to(at::kHalf);
+  const at::Tensor x = at::full({2048, 4}, 60, at::TensorOptions().dtype(at::kHalf));
+  EXPECT_EQ(router->forward(x, {}).weights.size(0), 2048);
+}
+
 std::shared_ptr<Router> hashed_router(std::vector<int64_t> table) {
   MoEConfig config = four_experts(ScoreFunction::kSqrtSoftplus);
   config.num_hashed_tokens = 3;

@@ -147,6 +147,35 @@ const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "laguna",
                                                  "laguna_elements_padding"};
 
+/// It is a buffer in the Python models, which no policy casts: rounded, it would choose other
+/// experts.
+TEST(ExpertModelsTest, ACorrectionOfScoresKeepsItsDtypeUnderAPolicy) {
+  comm::expect_ranks(2, [](comm::World& world) {
+    const distributed::DeviceMesh mesh(world, mesh::Mesh({.dp_shard = 2}), 2);
+    const auto model = build_golden("glm4_moe");
+    distributed::ParallelizeOptions options;
+    options.mp_policy = distributed::MixedPrecisionPolicy{.param_dtype = "bfloat16"};
+    const auto engine =
+        distributed::fsdp2_strategy_parallelize(parallel_model(*model), mesh, options);
+    int num_corrections = 0;
+    for (const auto& item : model->named_modules()) {
+      distributed::FSDPModule* unit = distributed::fsdp_module(*item.value());
+      if (unit == nullptr) continue;
+      unit->unshard();
+      for (const auto& parameter : item.value()->named_parameters()) {
+        if (!parameter.value().defined() || parameter.value().numel() == 0) continue;
+        const bool is_correction = parameter.key().ends_with("e_score_correction_bias");
+        num_corrections += is_correction ? 1 : 0;
+        if (is_correction) {
+          comm::expect(parameter.value().scalar_type() == at::kFloat, parameter.key());
+        }
+      }
+      unit->reshard();
+    }
+    comm::expect(num_corrections > 0, "no router has a correction");
+  });
+}
+
 TEST(ExpertModelsTest, AHeadOfItsOwnPrecisionComputesInIt) {
   comm::expect_ranks(2, [](comm::World& world) {
     const distributed::DeviceMesh mesh(world, mesh::Mesh({.dp_shard = 2}), 2);

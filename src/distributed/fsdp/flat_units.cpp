@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "nn/buffer_parameter.h"
 
 namespace automodel::distributed {
 
@@ -49,12 +50,15 @@ std::string if_trained(torch::nn::Module& root, const std::string& fqn) {
 
 void add_to_group(const std::string& unit, const std::string& name, const at::Tensor& value,
                   std::vector<FlatParameters>& groups) {
+  // Bytes are never cast either.
+  const bool keeps_dtype =
+      nn::is_buffer_parameter(name) || !c10::isFloatingType(value.scalar_type());
   auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatParameters& group) {
     return group.unit == unit && group.dtype == value.scalar_type() &&
-           group.is_trained == value.requires_grad();
+           group.is_trained == value.requires_grad() && group.keeps_dtype == keeps_dtype;
   });
   if (it == groups.end()) {
-    groups.push_back({unit, value.scalar_type(), value.requires_grad(), {}});
+    groups.push_back({unit, value.scalar_type(), value.requires_grad(), keeps_dtype, {}});
     it = std::prev(groups.end());
   }
   it->parameters.emplace_back(name, value);

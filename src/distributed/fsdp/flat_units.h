@@ -22,6 +22,7 @@ struct FlatParameters {
   std::string unit;  ///< fqn of the plan's block or table; "" for the root
   at::ScalarType dtype;
   bool is_trained;
+  bool keeps_dtype;  ///< whatever the policy: bytes, and nn::is_buffer_parameter()
   std::vector<NamedParameter> parameters;  ///< in registration order
 
   /// The layout for `num_ranks` equal ranges of elements of `element_size` bytes (lay_out).

@@ -102,8 +102,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
   what.range_begin = rank * range;
   what.range_end = what.range_begin + range;
   what.is_trained = group.is_trained;
-  const bool is_floating = c10::isFloatingType(group.dtype);  // false: bytes, never cast
-  flat.computed = is_floating ? options_.param_dtype.value_or(group.dtype) : group.dtype;
+  flat.computed = group.keeps_dtype ? group.dtype : options_.param_dtype.value_or(group.dtype);
   flat.reduced = options_.reduce_dtype.value_or(flat.computed);
   const at::Device resting = options_.offload_policy ? at::Device(at::kCPU) : options_.device;
   const bool is_pinned = resting != options_.device && options_.offload_policy->pin_memory;
@@ -116,7 +115,8 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
   const auto own_range = [&](const FlatBuffer& buffer) {
     return buffer.flat().narrow(0, what.range_begin, range);
   };
-  const at::ScalarType main = is_floating ? options_.main_dtype.value_or(group.dtype) : group.dtype;
+  const at::ScalarType main =
+      group.keeps_dtype ? group.dtype : options_.main_dtype.value_or(group.dtype);
   flat.gathered = whole(flat.computed);
   const bool is_in_place = options_.parameters == Placement::kReplicated && flat.computed == main &&
                            resting == options_.device;

@@ -123,7 +123,7 @@ UnitMemory unit_memory(const FlatParameters& group, const MemoryOptions& options
     if (options.head_dtype && group.unit == options.tables.head) {
       own.sharding->param_dtype = own.sharding->reduce_dtype = options.head_dtype;
     }
-    if (!c10::isFloatingType(group.dtype)) {
+    if (group.keeps_dtype) {
       own.sharding->param_dtype.reset();
       own.sharding->main_dtype.reset();
     }
