@@ -255,6 +255,10 @@ TEST(MemoryPlanTest, PrefetchedUnitsAreThereTogether) {
   options.sharding->backward_prefetch_depth = 1;
   options.sharding->forward_prefetch_depth = 1;
   EXPECT_EQ(plan_of(options, activations).peak.gathered, one + 4 * kBlockOver4);
+  // No more than there are: two blocks.
+  options.sharding->backward_prefetch_depth = int64_t{1} << 60;
+  options.sharding->forward_prefetch_depth = int64_t{1} << 60;
+  EXPECT_EQ(plan_of(options, activations).peak.gathered, one + 4 * kBlockOver4);
 }
 
 /// Who sets a unit's switches between micro-batches.

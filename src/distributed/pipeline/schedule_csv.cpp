@@ -93,6 +93,10 @@ class ScheduleChecker final {
       const std::string fault = count(stage);
       if (!fault.empty()) return fault;
     }
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto is_here = [&](const auto& home) { return home.second == rank; };
+      if (std::ranges::none_of(home_, is_here)) return cat("Rank ", rank, ": it has no stage");
+    }
     return "";
   }
 

@@ -121,9 +121,11 @@ bool StepWalk::is_kept_after_forward(size_t block) const {
 int64_t StepWalk::prefetch_depth(bool is_forward) const {
   if (!options_.sharding || options_.sharding->reshard_after_forward == false) return 0;
   const ShardingOptions& sharding = *options_.sharding;
-  if (is_forward) return sharding.forward_prefetch_depth;
+  const auto num_blocks = static_cast<int64_t>(blocks_.size());
+  if (is_forward) return std::min<int64_t>(sharding.forward_prefetch_depth, num_blocks);
   const bool is_implicit = sharding.prefetches_implicitly.value_or(!options_.device.is_cpu());
-  return std::max<int64_t>(sharding.backward_prefetch_depth, is_implicit ? 1 : 0);
+  const int64_t asked = std::max<int64_t>(sharding.backward_prefetch_depth, is_implicit ? 1 : 0);
+  return std::min(asked, num_blocks);
 }
 
 void StepWalk::begin_forward(size_t i, const std::string& when) {

@@ -116,6 +116,18 @@ StrategyOptions strategy_options(const Recipe& recipe, const std::string& archit
       distributed::distributed_config(recipe.distributed));
 }
 
+namespace {
+
+/// Whether a module of this name has a parameter that is trained.
+bool trains(const models::CausalLM& model, const std::string& module) {
+  for (const auto& item : model.named_parameters()) {
+    if (item.key().starts_with(module + ".") && item.value().requires_grad()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
                                      const distributed::DeviceMesh& mesh,
                                      const EnginePlace& place) {
@@ -127,6 +139,9 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
   if (moe && moe->lm_head_precision && parallel.facts.plan.head.empty()) {
     place.reporter->warning(
         "distributed.moe.lm_head_precision has no effect: the head is the embedding");
+  } else if (moe && moe->lm_head_precision && !trains(model, parallel.facts.plan.head)) {
+    place.reporter->warning(
+        "distributed.moe.lm_head_precision has no effect: the head is not trained");
   }
   auto engine = std::visit(
       [&](const auto& options) { return parallelize(parallel, mesh, options, strategies()); },

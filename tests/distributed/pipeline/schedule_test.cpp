@@ -136,6 +136,7 @@ TEST(ScheduleCsvTest, AnIncompleteScheduleIsRefusedInTorchsWords) {
       csv_error("0F0,0I0,0W0\n1F0,1W0\n", {2, 1, 1}),
       "a.csv: Rank 1, step 1: Running Backward Weight for stage 1, microbatch 0 without first "
       "running Backward Input");
+  EXPECT_EQ(csv_error("\n0F0,1F0,1B0,0B0\n", {2, 1, 1}), "a.csv: Rank 0: it has no stage");
   EXPECT_EQ(csv_error("0F0,0B0\n1F0,1B0,0F1\n", {2, 1, 2}),
             "a.csv: Rank 1, step 2: Stage 0 is assigned to both rank 1 and rank 0");
   EXPECT_EQ(csv_error("0F0,0B0\n1F0,1B0\n", {2, 1, 2}),
