@@ -50,6 +50,9 @@ void join_spaced_values(const CLI::App& app, std::vector<std::string>& arguments
     return std::any_of(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end(),
                        is_yaml);
   };
+  const auto may_be_value = [&](const std::string& next) {
+    return !next.starts_with("--") && option_of(*command, next) == nullptr;
+  };
   std::vector<std::string> joined = {arguments[0]};
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -57,7 +60,7 @@ void join_spaced_values(const CLI::App& app, std::vector<std::string>& arguments
     if (const CLI::Option* option = option_of(*command, word)) {
       joined.push_back(word);
       if (words_of(*option, word) > 0 && next != nullptr) joined.push_back(arguments[++i]);
-    } else if (is_bare_key(word) && next != nullptr && !next->starts_with("--") &&
+    } else if (is_bare_key(word) && next != nullptr && may_be_value(*next) &&
                (has_recipe || (!is_yaml(*next) && comes_later(i + 2)))) {
       joined.push_back(cat(word, "=", *next));
       ++i;

@@ -30,7 +30,8 @@ TEST(RecipeArgumentsTest, AValueBehindItsKeyIsNotTakenForTheRecipe) {
       {"--world-size", "1", "--optimizer.lr", "-1", "--optimizer.eps", "1e-7", kSmoke},
       {"optimizer.lr=-1", kSmoke},
       {"-c", kSmoke, "--optimizer.lr=1", "optimizer.lr=-1"},
-      {"--wandb.enable", kSmoke, "--optimizer.lr", "-1"}};
+      {"--wandb.enable", kSmoke, "--optimizer.lr", "-1"},
+      {"--wandb.enable", "-c", kSmoke, "--optimizer.lr", "-1"}};
   for (std::vector<std::string> form : forms) {
     form.insert(form.begin(), "check");
     const ProgramResult run = automodel(form);

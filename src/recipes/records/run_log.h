@@ -30,6 +30,7 @@ class RunLog final {
   /// repeats these steps. A fresh run begins new files and renames those of an earlier run to
   /// NAME.old. Other files that are called as a log might be are left alone; one that stands where
   /// a log of this run belongs is an InputError. `reporter` and `events` outlive this object.
+  /// Throws InputError.
   RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEvents& events);
 
   void train(const Json& record);

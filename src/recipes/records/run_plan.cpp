@@ -60,9 +60,8 @@ std::optional<Json> RunPlan::take(double patience_seconds) {
 
 std::unique_ptr<RunPlan> begin_plan(const Recipe& recipe, int world_size, at::Device device) {
   if (recipe.benchmark) return nullptr;
-  PlannedPlace place{.world_size = world_size, .device = device};
-  if (recipe.packing) place.sequence_length = recipe.packing->pack_size;
-  return std::make_unique<RunPlan>(recipe, place);
+  return std::make_unique<RunPlan>(recipe,
+                                   PlannedPlace{.world_size = world_size, .device = device});
 }
 
 }  // namespace automodel::recipes
