@@ -48,7 +48,8 @@ struct ParameterInit {
 };
 
 /// The tokens that a loss of labels on the CPU computes logits of: those that count; undefined
-/// where that is every token or none. A device computes all, for it would have to be waited for.
+/// where that is every token or none, or labels lie on a device, which would have to be waited for:
+/// tensor::Batch::scored has them there.
 at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index);
 
 /// A decoder-only language model. Its parameters are built without memory (tensor::placeholder);

@@ -33,8 +33,13 @@ Batch Batch::to(at::Device device) const {
   const auto move = [&](const at::Tensor& tensor) {
     return tensor.defined() ? moved_to(tensor, device) : tensor;
   };
-  return {move(input_ids),    move(labels), move(position_ids), move(padding_mask),
-          move(document_ids), part,         move(visible_keys)};
+  Batch moved = {move(input_ids),    move(labels),       move(position_ids),
+                 move(padding_mask), move(document_ids), part,
+                 move(visible_keys), num_positions,      move(scored)};
+  if (position_ids.defined() && position_ids.is_cpu() && !device.is_cpu()) {
+    moved.num_positions = needed_positions();
+  }
+  return moved;
 }
 
 Batch Batch::sequences(int64_t first, int64_t count) const {
@@ -43,6 +48,12 @@ Batch Batch::sequences(int64_t first, int64_t count) const {
   };
   return {rows(input_ids),    rows(labels), rows(position_ids), rows(padding_mask),
           rows(document_ids), part,         rows(visible_keys)};
+}
+
+int64_t Batch::needed_positions() const {
+  if (part) return part->num_positions;
+  if (!position_ids.defined()) return sequence_length();
+  return num_positions ? *num_positions : position_ids.max().item<int64_t>() + 1;
 }
 
 }  // namespace automodel::tensor

@@ -43,12 +43,21 @@ struct Batch {
   /// tokens; instead these are the positions, in the whole, of the first token that each token may
   /// attend to and of the one after the last.
   at::Tensor visible_keys;
+  /// The largest of position_ids, plus 1, where they are not in the host's memory. Absent: unknown.
+  std::optional<int64_t> num_positions;
+  /// int64 [N], places in the flat labels of those that count in the loss, which a device need not
+  /// be asked for then; or undefined: unknown, or all or none of them count.
+  at::Tensor scored;
 
   /// The batch on a device; the same batch if it is there already.
   Batch to(at::Device device) const;
 
   /// `count` of the sequences, beginning at `first`; they share the batch's memory.
   Batch sequences(int64_t first, int64_t count) const;
+
+  /// The largest position id of the whole batch, plus 1. Where the host does not know it, it is
+  /// read from position_ids, which waits for their device.
+  int64_t needed_positions() const;
 
   int64_t num_sequences() const { return input_ids.size(0); }
   int64_t sequence_length() const { return input_ids.size(1); }

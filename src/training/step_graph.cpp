@@ -25,7 +25,7 @@ Sizes sizes_of(const std::vector<tensor::Batch>& batches) {
   Sizes sizes;
   for (const tensor::Batch& batch : batches) {
     sizes.push_back(batch.input_ids.sizes().vec());
-    sizes.back().push_back(batch.position_ids.defined() ? 1 : 0);
+    sizes.back().push_back(batch.position_ids.defined() ? batch.needed_positions() : 0);
   }
   return sizes;
 }

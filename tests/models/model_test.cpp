@@ -179,6 +179,24 @@ TEST(Loss, LossHeadAndLogitsAgree) {
   }
 }
 
+/// What the host has found out of labels that a device holds is believed.
+TEST(Loss, ScoredTokensAreThoseOfTheBatch) {
+  const auto model = test::load_golden_model("qwen3_tied");
+  tensor::Batch batch = golden_batch("qwen3_tied");
+  batch.labels.narrow(1, 0, 4).fill_(-100);
+  const double expected = loss_of(*model, batch);
+  batch.scored = models::scored_tokens(batch.labels.flatten(), -100);
+  ASSERT_TRUE(batch.scored.defined());
+  EXPECT_EQ(loss_of(*model, batch), expected);
+  batch.scored = batch.scored.narrow(0, 0, 3);
+  tensor::Batch first = batch;
+  first.scored = at::Tensor();
+  first.labels = at::full_like(batch.labels, -100);
+  first.labels.view({-1}).index_copy_(0, batch.scored,
+                                      batch.labels.view({-1}).index_select(0, batch.scored));
+  EXPECT_EQ(loss_of(*model, batch), loss_of(*model, first));
+}
+
 TEST(HiddenStates, PositionIdsThatCountUpEqualNone) {
   const auto model = test::load_golden_model("qwen3_tied");
   tensor::Batch batch = golden_batch("qwen3_tied");

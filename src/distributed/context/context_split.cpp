@@ -95,11 +95,8 @@ Batch split_batch(const Batch& batch, int64_t ignore_index, const SequenceShare&
   out.input_ids = take(pad(batch.input_ids, 0, length), runs);
   if (batch.labels.defined()) out.labels = take(pad(batch.labels, fill, length), runs);
   at::Tensor positions = batch.position_ids;
-  int64_t num_positions = batch.sequence_length();
-  if (positions.defined()) {
-    num_positions = positions.max().item<int64_t>() + 1;
-  } else {
-    positions = at::arange(num_positions, batch.input_ids.options()).unsqueeze(0);
+  if (!positions.defined()) {
+    positions = at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
   }
   positions = positions.expand({batch.num_sequences(), batch.sequence_length()});
   out.position_ids = take(pad(positions, 0, length), runs);
@@ -115,7 +112,7 @@ Batch split_batch(const Batch& batch, int64_t ignore_index, const SequenceShare&
   if (padding.defined()) out.padding_mask = take(padding, runs);
   if (documents.defined()) out.document_ids = take(documents, runs);
   if (visible->defined()) out.visible_keys = take(*visible, runs);
-  out.part = tensor::SequencePart{batch.sequence_length(), num_positions, runs};
+  out.part = tensor::SequencePart{batch.sequence_length(), batch.needed_positions(), runs};
   return out;
 }
 

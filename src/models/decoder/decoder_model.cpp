@@ -29,15 +29,6 @@ class Container final : public torch::nn::Module {
   void remove(const std::string& name) { unregister_module(name); }
 };
 
-/// Number of positions that the rotary tables must cover. On an accelerator position ids are not
-/// read back: the model's maximum is taken.
-int64_t needed_positions(const tensor::Batch& batch, int64_t max_positions) {
-  if (batch.part) return batch.part->num_positions;
-  if (!batch.position_ids.defined()) return batch.sequence_length();
-  if (!batch.position_ids.is_cpu()) return std::max(batch.sequence_length(), max_positions);
-  return batch.position_ids.max().item<int64_t>() + 1;
-}
-
 void check_token_ids(const at::Tensor& ids, int64_t vocab_size) {
   if (!ids.is_cpu() || ids.numel() == 0) return;
   const auto [smallest, largest] = at::aminmax(ids);
@@ -157,7 +148,7 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   context->sequence_part = sequence_part_;
   context->num_sequence_parts = num_sequence_parts_;
   if (config_.moe) context->no_token = padding_of_part(batch, *context);
-  const int64_t length = needed_positions(batch, config_.max_positions);
+  const int64_t length = batch.needed_positions();
   if (config_.has_learned_positions && length > config_.max_positions) {
     throw InputError(cat("sequences of ", length, " positions are longer than the ",
                          config_.max_positions, " positions that the model has learned"));
@@ -303,7 +294,8 @@ at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_
     if (mtp_ && is_training()) {
       return cross_entropy(rows_of_all_depths(batch, ignore_index), divisor, ignore_index);
     }
-    return cross_entropy({{run_blocks(batch, at::Tensor()), batch.labels}}, divisor, ignore_index);
+    return cross_entropy({{run_blocks(batch, at::Tensor()), batch.labels, batch.scored}}, divisor,
+                         ignore_index);
   });
 }
 
@@ -346,8 +338,8 @@ std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const ten
   for (int64_t depth = 0; depth < options.num_depths; ++depth) {
     labels.push_back(labels_ahead(batch, depth, ignore_index));
   }
-  return {{hidden, batch.labels},
-          {at::cat(mtp_->forward(hidden, ahead, context)), at::cat(labels),
+  return {{hidden, batch.labels, batch.scored},
+          {at::cat(mtp_->forward(hidden, ahead, context)), at::cat(labels), at::Tensor(),
            options.loss_scale / static_cast<double>(options.num_depths)}};
 }
 
@@ -358,7 +350,9 @@ at::Tensor DecoderModel::cross_entropies(std::vector<ScoredRows> parts, double d
     at::Tensor hidden = std::exchange(part.hidden, {}).reshape({-1, config_.hidden_size});
     part.labels = part.labels.reshape({-1});
     // The head costs hidden_size * vocab_size a row.
-    if (const at::Tensor rows = scored_tokens(part.labels, ignore_index); rows.defined()) {
+    const at::Tensor rows =
+        part.scored.defined() ? part.scored : scored_tokens(part.labels, ignore_index);
+    if (rows.defined()) {
       hidden = hidden.index_select(0, rows);
       part.labels = part.labels.index_select(0, rows);
     }

@@ -86,6 +86,7 @@ class DecoderModel final : public CausalLM,
   struct ScoredRows {
     at::Tensor hidden;
     at::Tensor labels;
+    at::Tensor scored = {};  ///< tensor::Batch::scored
     double weight = 1;
   };
 

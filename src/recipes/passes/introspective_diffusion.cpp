@@ -46,6 +46,7 @@ class IntrospectiveDiffusion final : public DiffusionObjective {
     out.batch.input_ids = at::cat({ids, hidden}, 1);
     out.batch.labels = at::cat({labels, labels}, 1);
     out.batch.position_ids = at::cat({places, places}, 1);
+    out.batch.num_positions = ids.size(1);
     if (batch.padding_mask.defined()) {
       out.batch.padding_mask = at::cat({batch.padding_mask, batch.padding_mask}, 1);
     }

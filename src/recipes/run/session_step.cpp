@@ -88,7 +88,12 @@ std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
                      ignore_index, sharder, head,
                      teacher = parts.teacher](const tensor::Batch& on_cpu, double divisor,
                                               int64_t step, int64_t micro_batch) {
-    const std::vector<tensor::Batch> batch = {sharder.shard(on_cpu).to(device)};
+    tensor::Batch part = sharder.shard(on_cpu);
+    // A teacher's head takes all tokens of a device.
+    if (head == nullptr && !device.is_cpu()) {
+      part.scored = models::scored_tokens(part.labels.reshape({-1}), ignore_index);
+    }
+    const std::vector<tensor::Batch> batch = {part.to(device)};
     model.set_dropout_context({seed, step, micro_batch});
     const auto student = [&] { return model.loss(batch[0], divisor, ignore_index); };
     if (head == nullptr) return student();
