@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -64,6 +65,10 @@ constexpr std::string_view kQwen2Regex =
 constexpr std::string_view kQwen35Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+/// The names that every class has for special tokens.
+constexpr std::array<std::string_view, 7> kNames = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+
 Json read_object(const std::string& path) {
   if (!path_exists(path)) return Json::object();
   Json json = Json::parse_file(path);
@@ -114,7 +119,7 @@ std::string choose_class(const Json& config, const Json& tokenizer_config) {
 }
 
 /// The properties a token was listed with, else those of a plain special token.
-AddedToken special_token(const Json& value, const std::vector<AddedToken>& listed,
+AddedToken special_token(const Json& value, const std::map<int64_t, AddedToken>& listed,
                          const std::string& where) {
   if (value.is_object()) {
     AddedToken token = read_added_token(value, where);
@@ -126,22 +131,88 @@ AddedToken special_token(const Json& value, const std::vector<AddedToken>& liste
   if (!value.is_string()) {
     throw InputError(cat(where, ": expected a token, found ", value.kind()));
   }
-  const auto known = std::ranges::find(listed, value.as_string(), &AddedToken::content);
+  const auto known = std::ranges::find(listed, value.as_string(),
+                                       [](const auto& entry) { return entry.second.content; });
   AddedToken token;
   token.content = value.as_string();
   token.normalized = false;
-  if (known != listed.end()) token = *known;
+  if (known != listed.end()) token = known->second;
   token.special = true;
   return token;
 }
 
+/// What the files beside tokenizer.json say of special tokens, in one place.
+struct SpecialTokenEntries {
+  Json config;                        ///< bos_token and the like, and extra_special_tokens, a list
+  Json own_names = Json::object();    ///< of the model: image_token
+  Json own_strings = Json::object();  ///< the same, behind these
+
+  explicit SpecialTokenEntries(Json tokenizer_config) : config(std::move(tokenizer_config)) {
+    for (const auto& [name, value] : config.as_object()) {
+      if (is_own_name(name) && value.is_string()) own_strings[name] = value;
+    }
+    if (config.contains("additional_special_tokens") && !is_filled("extra_special_tokens")) {
+      rename_additional();
+    }
+    take_names_of_extra();
+  }
+
+  /// special_tokens_map.json of old folders comes before tokenizer_config.json.
+  void merge(const Json& map) {
+    for (const auto& [key, value] : map.as_object()) {
+      if (key == "extra_special_tokens" && value.is_array() && is_filled(key)) {
+        for (const Json& token : value.as_array()) config[key].push_back(token);
+      } else {
+        config[key] = value;
+      }
+    }
+    take_names_of_extra();
+  }
+
+  void finish() {
+    if (!config.contains("extra_special_tokens")) rename_additional();
+    for (const auto& [name, value] : config.as_object()) {
+      const bool is_token = value.is_string() || (value.is_object() && value.contains("content"));
+      if (is_own_name(name) && is_token && !own_strings.contains(name)) own_names[name] = value;
+    }
+    for (const auto& [name, value] : own_strings.as_object()) own_names[name] = value;
+  }
+
+ private:
+  static bool is_own_name(const std::string& key) {
+    return key.ends_with("_token") && std::ranges::find(kNames, key) == kNames.end();
+  }
+
+  bool is_filled(const std::string& key) const {
+    const Json* value = config.find(key);
+    return value != nullptr && (value->is_array() || value->is_object()) && value->size() != 0;
+  }
+
+  void rename_additional() {
+    const Json* additional = config.find("additional_special_tokens");
+    if (additional == nullptr) return;
+    const Json tokens = *additional;
+    config.erase("additional_special_tokens");
+    config["extra_special_tokens"] = tokens;
+  }
+
+  /// An object of extra tokens has a name for each.
+  void take_names_of_extra() {
+    const Json* extra = config.find("extra_special_tokens");
+    if (extra == nullptr || !extra->is_object()) return;
+    for (const auto& [name, value] : extra->as_object()) own_strings[name] = value;
+    config.erase("extra_special_tokens");
+  }
+};
+
 /// Reads the named special tokens into `settings`.
 class SpecialTokenReader final {
  public:
-  SpecialTokenReader(std::string file, FolderSettings& settings)
-      : file_(std::move(file)), settings_(settings) {}
+  SpecialTokenReader(std::string file, const Document& document, FolderSettings& settings)
+      : file_(std::move(file)), document_(document), settings_(settings) {}
 
-  void read(const Json& config) {
+  void read(const SpecialTokenEntries& entries) {
+    const Json& config = entries.config;
     settings_.bos = named(config, "bos_token");
     settings_.eos = named(config, "eos_token");
     settings_.unk = named(config, "unk_token");
@@ -149,14 +220,12 @@ class SpecialTokenReader final {
     settings_.pad = named(config, "pad_token");
     named(config, "cls_token");
     named(config, "mask_token");
-    const Json* extra = config.find("extra_special_tokens");
-    if (extra == nullptr || extra->size() == 0) extra = config.find("additional_special_tokens");
-    if (extra == nullptr || extra->is_null()) return;
-    if (extra->is_array()) {
-      for (const Json& value : extra->as_array()) add(value, "additional_special_tokens");
-    } else if (extra->is_object()) {
-      for (const auto& [name, value] : extra->as_object()) add(value, name);
+    for (const auto& [name, value] : entries.own_names.as_object()) {
+      if (!value.is_null()) settings_.named_tokens[name] = add(value, name);
     }
+    const Json* extra = config.find("extra_special_tokens");
+    if (extra == nullptr || !extra->is_array()) return;
+    for (const Json& value : extra->as_array()) add(value, "extra_special_tokens");
   }
 
  private:
@@ -177,10 +246,11 @@ class SpecialTokenReader final {
     if (value->is_null()) return std::nullopt;
     const std::string content = add(*value, key);
     if (content.empty()) return std::nullopt;
+    settings_.named_tokens[key] = content;
     return content;
   }
 
-  /// The tokens a class has when its folder does not say.
+  /// The tokens a class has when its folder does not say; for padding else tokenizer.json's.
   Json default_of_class(const std::string& key) const {
     const std::string& name = settings_.class_name;
     if (name == "Qwen2Tokenizer" || name == "Qwen3_5Tokenizer") {
@@ -199,46 +269,58 @@ class SpecialTokenReader final {
       if (key == "pad_token" && is_gemma) return Json("<pad>");
       if (key == "mask_token" && is_gemma) return Json("<mask>");
     }
-    return Json();
+    if (key != "pad_token" || name == "GPT2Tokenizer") return Json();
+    const Json* padding = document_.rest.find("padding");
+    const Json* pad = padding == nullptr ? nullptr : padding->find(key);
+    return pad == nullptr ? Json() : *pad;
   }
 
   std::string file_;
+  const Document& document_;
   FolderSettings& settings_;
 };
 
-/// The entries of added_tokens_decoder, by ascending id.
-std::vector<AddedToken> read_added_tokens_decoder(const Json& decoder, const std::string& file) {
+/// The entries of added_tokens_decoder.
+std::map<int64_t, AddedToken> read_added_tokens_decoder(const Json& decoder,
+                                                        const std::string& file) {
   if (!decoder.is_object()) {
     throw InputError(cat(file, ": added_tokens_decoder must be an object of ids and tokens"));
   }
-  std::vector<std::pair<int64_t, AddedToken>> tokens;
+  std::map<int64_t, AddedToken> tokens;
   for (const auto& [key, value] : decoder.as_object()) {
     const std::optional<int64_t> id = parse_int(key);
     if (!id) {
       throw InputError(cat(file, ": added_tokens_decoder: '", key, "' is not a token id"));
     }
-    tokens.emplace_back(*id, read_added_token(value, cat(file, ": added_tokens_decoder")));
+    tokens[*id] = read_added_token(value, cat(file, ": added_tokens_decoder"));
   }
-  std::ranges::stable_sort(tokens, {}, [](const auto& entry) { return entry.first; });
-  std::vector<AddedToken> list;
-  for (auto& [id, token] : tokens) list.push_back(std::move(token));
-  return list;
+  return tokens;
 }
 
-/// added_tokens.json of old folders: {token: id}.
-std::vector<AddedToken> read_legacy_added_tokens(const std::string& path) {
-  std::vector<std::pair<int64_t, AddedToken>> tokens;
+std::string text_of_token(const Json& value) {
+  return value.is_object() ? text_or_empty(value, "content")
+                           : (value.is_string() ? value.as_string() : "");
+}
+
+/// added_tokens.json of old folders: {token: id}. Those that `config` names are special.
+std::map<int64_t, AddedToken> read_legacy_added_tokens(const std::string& path,
+                                                       const Json& config) {
+  std::set<std::string> specials;
+  for (const std::string_view name : kNames) {
+    if (const Json* value = config.find(name)) specials.insert(text_of_token(*value));
+  }
+  const Json* extra = config.find("extra_special_tokens");
+  if (extra != nullptr && extra->is_array()) {
+    for (const Json& value : extra->as_array()) specials.insert(text_of_token(value));
+  }
+  std::map<int64_t, AddedToken> tokens;
   const Json ids = read_object(path);
   for (const auto& [content, value] : ids.as_object()) {
     if (!value.is_int()) throw InputError(cat(path, ": the id of '", content, "' is no integer"));
-    AddedToken token;
-    token.content = content;
-    tokens.emplace_back(value.as_int(), std::move(token));
+    const bool is_special = specials.contains(content);
+    tokens[value.as_int()] = {.content = content, .normalized = !is_special, .special = is_special};
   }
-  std::ranges::stable_sort(tokens, {}, [](const auto& entry) { return entry.first; });
-  std::vector<AddedToken> list;
-  for (auto& [id, token] : tokens) list.push_back(std::move(token));
-  return list;
+  return tokens;
 }
 
 }  // namespace
@@ -247,24 +329,30 @@ Json read_tokenizer_config(const std::string& folder) {
   return read_object(path_join(folder, "tokenizer_config.json"));
 }
 
-FolderSettings read_folder(const std::string& folder) {
+FolderSettings read_folder(const std::string& folder, const Document& document) {
   FolderSettings settings;
   const Json config = read_object(path_join(folder, "config.json"));
   const std::string config_path = path_join(folder, "tokenizer_config.json");
-  Json tokenizer_config = read_tokenizer_config(folder);
+  const Json tokenizer_config = read_tokenizer_config(folder);
   settings.class_name = choose_class(config, tokenizer_config);
-  settings.class_adds_specials =
-      settings.class_name == "Qwen2Tokenizer" || settings.class_name == "Qwen3_5Tokenizer";
-  settings.truncates_left = text_or_empty(tokenizer_config, "truncation_side") == "left";
+  settings.class_adds_specials = settings.class_name == "Qwen2Tokenizer";
+  const Json* truncation = document.rest.find("truncation");
+  const std::string side = text_or_empty(tokenizer_config, "truncation_side");
+  settings.truncates_left = side.empty() && truncation != nullptr
+                                ? text_or_empty(*truncation, "direction") == "Left"
+                                : side == "left";
   settings.chat_template = find_chat_template(folder, tokenizer_config);
+  SpecialTokenEntries entries(tokenizer_config);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {
     settings.listed_tokens = read_added_tokens_decoder(*decoder, config_path);
+    settings.is_list_whole = true;
   } else {
-    const Json map = read_object(path_join(folder, "special_tokens_map.json"));
-    for (const auto& [key, value] : map.as_object()) tokenizer_config[key] = value;
-    settings.listed_tokens = read_legacy_added_tokens(path_join(folder, "added_tokens.json"));
+    entries.merge(read_object(path_join(folder, "special_tokens_map.json")));
+    settings.listed_tokens =
+        read_legacy_added_tokens(path_join(folder, "added_tokens.json"), entries.config);
   }
-  SpecialTokenReader(config_path, settings).read(tokenizer_config);
+  entries.finish();
+  SpecialTokenReader(config_path, document, settings).read(entries);
   return settings;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,9 +24,14 @@ struct FolderSettings {
   std::optional<std::string> eos;
   std::optional<std::string> pad;
   std::optional<std::string> unk;
+  /// Every special token that has a name: bos_token, image_token.
+  std::map<std::string, std::string> named_tokens;
 
-  /// To be added before the file's own added tokens when the class builds anew, else behind them.
-  std::vector<AddedToken> listed_tokens;
+  /// The added tokens by id that the files beside tokenizer.json list.
+  std::map<int64_t, AddedToken> listed_tokens;
+  /// The list is added_tokens_decoder's: a class that builds anew takes no other token. Otherwise
+  /// tokenizer.json's added tokens belong to the list.
+  bool is_list_whole = false;
   /// Named and additional special tokens; added when the tokenizer does not know them yet.
   std::vector<AddedToken> special_tokens;
 
@@ -32,8 +39,9 @@ struct FolderSettings {
   std::optional<TemplateText> chat_template;
 };
 
-/// Reads everything of a tokenizer folder but tokenizer.json. Throws InputError.
-FolderSettings read_folder(const std::string& folder);
+/// Reads everything of a tokenizer folder but tokenizer.json, whose "padding" and "truncation" say
+/// what the other files leave open. Throws InputError.
+FolderSettings read_folder(const std::string& folder, const Document& document);
 
 /// Replaces components in the document as the settings' class does. Throws InputError.
 void apply_class(const FolderSettings& settings, const Json& tokenizer_config, Document& document);

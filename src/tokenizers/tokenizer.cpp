@@ -1,6 +1,7 @@
 #include "tokenizers/tokenizer.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -73,15 +74,18 @@ const Json* section(const Document& document, std::string_view key) {
   return json == nullptr || json->is_null() ? nullptr : json;
 }
 
-std::vector<AddedToken> read_added_tokens(const Document& document) {
-  std::vector<AddedToken> tokens;
+/// The document's added tokens in order, each with the id that it is listed with.
+std::vector<std::pair<int64_t, AddedToken>> read_added_tokens(const Document& document) {
+  std::vector<std::pair<int64_t, AddedToken>> tokens;
   const Json* list = section(document, "added_tokens");
   if (list == nullptr) return tokens;
   if (!list->is_array()) {
     throw InputError(cat(document.name, ": added_tokens must be a list, found ", list->kind()));
   }
   for (const Json& entry : list->as_array()) {
-    tokens.push_back(read_added_token(entry, cat(document.name, ": added_tokens")));
+    AddedToken token = read_added_token(entry, cat(document.name, ": added_tokens"));
+    const Json* id = entry.find("id");
+    tokens.emplace_back(id != nullptr && id->is_int() ? id->as_int() : 0, std::move(token));
   }
   return tokens;
 }
@@ -93,17 +97,25 @@ void check_version(const Document& document) {
   }
 }
 
-/// The tokens that the folder's other files add to those of tokenizer.json.
-void add_folder_tokens(const FolderSettings& settings, std::vector<AddedToken> of_file,
-                       AddedTokens& added) {
-  // A class that builds its tokenizer anew takes the configured list; the file's is only read
-  // when there is none.
+/// Adds the tokens of tokenizer.json and of the files beside it.
+void add_tokens(const FolderSettings& settings,
+                const std::vector<std::pair<int64_t, AddedToken>>& of_file, AddedTokens& added) {
+  std::vector<AddedToken> own;
+  for (const auto& [id, token] : of_file) own.push_back(token);
+  std::map<int64_t, AddedToken> by_id = settings.listed_tokens;
+  if (!settings.is_list_whole) {
+    for (const auto& [id, token] : of_file) by_id[id] = token;
+  }
+  std::vector<AddedToken> listed;
+  for (const auto& [id, token] : by_id) listed.push_back(token);
   const bool rebuilt = !settings.class_name.empty();
-  if (!rebuilt || settings.listed_tokens.empty()) added.add(of_file);
-  added.add(settings.listed_tokens);
+  if (!rebuilt) added.add(own);
+  if (rebuilt || settings.is_list_whole || !settings.listed_tokens.empty()) added.add(listed);
   std::vector<AddedToken> missing;
   for (const AddedToken& token : settings.special_tokens) {
-    if (added.find(token.content) < 0) missing.push_back(token);
+    // Of a token with two names the later one's flags stay, unless it was named so before.
+    const bool is_there = std::ranges::find(missing, token) != missing.end();
+    if (added.find(token.content) < 0 && !is_there) missing.push_back(token);
   }
   added.add(missing);
   if (!settings.class_adds_specials) return;
@@ -136,7 +148,7 @@ std::shared_ptr<Tokenizer::State> Tokenizer::build(Document document, FolderSett
     state->decoder = make_decoder({*json, document.name, "decoder"});
   }
   state->added.emplace(state->model->vocabulary(), state->normalizer.get());
-  add_folder_tokens(settings, read_added_tokens(document), *state->added);
+  add_tokens(settings, read_added_tokens(document), *state->added);
   state->fill_texts();
 
   const auto named = [&](const std::optional<std::string>& text) -> std::optional<SpecialToken> {
@@ -177,8 +189,8 @@ Tokenizer Tokenizer::load(const std::string& folder) {
                                      : ": there is no such folder"));
   }
   const std::string text = read_file(path);
-  FolderSettings settings = read_folder(folder);
   Document document = read_document(text, path);
+  FolderSettings settings = read_folder(folder, document);
   apply_class(settings, read_tokenizer_config(folder), document);
   std::shared_ptr<State> state = build(std::move(document), std::move(settings));
   state->folder = folder;
@@ -264,6 +276,10 @@ std::string Tokenizer::normalized(std::string_view text) const {
   std::string out;
   for (const Piece& piece : pieces.list) out += pieces[piece];
   return out;
+}
+
+const std::map<std::string, std::string>& Tokenizer::named_tokens() const {
+  return state_->settings.named_tokens;
 }
 
 bool Tokenizer::truncates_left() const {

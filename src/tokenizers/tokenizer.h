@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,6 +65,9 @@ class Tokenizer final {
   const std::optional<SpecialToken>& pad() const;
   const std::optional<SpecialToken>& unk() const;
 
+  /// The texts of the special tokens that have a name: bos_token, image_token.
+  const std::map<std::string, std::string>& named_tokens() const;
+
   /// An added token marked special, or a named one: decode(..., skip_special_tokens=true) leaves it
   /// out.
   bool is_special(int64_t id) const;
@@ -76,7 +80,8 @@ class Tokenizer final {
   /// The text that the ids of a text stand for: normalized between the added tokens.
   std::string normalized(std::string_view text) const;
 
-  /// Whether tokenizer_config.json's truncation_side is left: long texts lose their beginning.
+  /// Whether truncation_side in tokenizer_config.json, or else the direction of tokenizer.json's
+  /// truncation, is left: long texts lose their beginning.
   bool truncates_left() const;
 
   /// find_chat_template() of the folder.

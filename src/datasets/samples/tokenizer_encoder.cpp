@@ -138,13 +138,7 @@ std::string TokenizerEncoder::token_text(int64_t id) const {
 
 Json TokenizerEncoder::template_variables() const {
   Json out = Json::object();
-  const auto set = [&](const char* name, const std::optional<tokenizers::SpecialToken>& token) {
-    if (token) out[name] = token->text;
-  };
-  set("bos_token", tokenizer_.bos());
-  set("eos_token", tokenizer_.eos());
-  set("unk_token", tokenizer_.unk());
-  set("pad_token", tokenizer_.pad());
+  for (const auto& [name, text] : tokenizer_.named_tokens()) out[name] = text;
   return out;
 }
 
