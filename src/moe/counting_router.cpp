@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 
@@ -69,8 +71,13 @@ Routing CountingRouter::balanced_routing(const at::Tensor& scores) const {
 at::Tensor CountingRouter::count(const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   const at::Tensor chosen = ids.flatten();
+  const int64_t num_experts = config_.n_routed_experts;
+  // Choices of none are counted behind the experts: the size of a selection would be read back.
   const at::Tensor counts =
-      at::bincount(chosen.masked_select(chosen.ge(0)), {}, config_.n_routed_experts).to(at::kFloat);
+      at::zeros({num_experts + 1}, chosen.options())
+          .scatter_add_(0, at::where(chosen.lt(0), num_experts, chosen), at::ones_like(chosen))
+          .narrow(0, 0, num_experts)
+          .to(at::kFloat);
   load_ = load_.defined() ? load_ + counts : counts;
   return counts;
 }
@@ -115,9 +122,10 @@ at::Tensor CountingRouter::take_load() {
   return load;
 }
 
-double CountingRouter::take_aux_loss() {
-  const double mean =
-      num_aux_losses_ > 0 ? aux_loss_.item<double>() / static_cast<double>(num_aux_losses_) : 0;
+at::Tensor CountingRouter::take_aux_loss() {
+  const at::Tensor sum =
+      aux_loss_.defined() ? aux_loss_ : at::zeros({}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor mean = sum.to(at::kDouble) / std::max<int64_t>(num_aux_losses_, 1);
   aux_loss_ = at::Tensor();
   num_aux_losses_ = 0;
   return mean;

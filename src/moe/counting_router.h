@@ -34,8 +34,8 @@ class CountingRouter : public torch::nn::Module {
   /// Tokens of this rank per expert in training forwards since the last call, float32 [E]; a
   /// forward that is repeated in backward counts once.
   at::Tensor take_load();
-  /// Mean of these forwards' aux losses (without coefficient); 0 if there was none.
-  double take_aux_loss();
+  /// Mean of these forwards' aux losses (without coefficient), float64 []; 0 if there was none.
+  at::Tensor take_aux_loss();
 
   const MoEConfig& config() const { return config_; }
   const std::string& layer_name() const { return name_; }

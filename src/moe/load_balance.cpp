@@ -24,6 +24,17 @@ std::string name_of(const std::string& parameter, const tensor::KeyMap& keys) {
   return part->name;
 }
 
+/// Rows of all layers. A device is read once for all of them.
+at::Tensor on_host(std::vector<at::Tensor> layers) {
+  const auto on_device = std::ranges::find_if(
+      layers, [](const at::Tensor& layer) { return !layer.device().is_cpu(); });
+  if (on_device != layers.end()) {
+    const at::Device device = on_device->device();
+    for (at::Tensor& layer : layers) layer = layer.to(device);
+  }
+  return at::stack(layers).cpu();
+}
+
 }  // namespace
 
 std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys) {
@@ -40,15 +51,20 @@ std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor
 std::vector<LayerLoad> take_loads(const std::vector<LayerRouter>& routers,
                                   const std::function<void(at::Tensor)>& sum) {
   std::vector<LayerLoad> loads;
-  std::vector<at::Tensor> counts;
+  std::vector<at::Tensor> counts, aux_losses;
   for (const LayerRouter& layer : routers) {
-    counts.push_back(layer.router->take_load().cpu());
-    loads.push_back({layer.router->layer_name(), {}, layer.router->take_aux_loss()});
+    counts.push_back(layer.router->take_load());
+    aux_losses.push_back(layer.router->take_aux_loss());
+    loads.push_back({layer.router->layer_name(), {}, 0});
   }
   if (loads.empty()) return loads;
-  const at::Tensor all = at::stack(counts);
+  const at::Tensor all = on_host(std::move(counts));
+  const at::Tensor all_aux = on_host(std::move(aux_losses));
   sum(all);
-  for (size_t i = 0; i < loads.size(); ++i) loads[i].load = all[static_cast<int64_t>(i)];
+  for (size_t i = 0; i < loads.size(); ++i) {
+    loads[i].load = all[static_cast<int64_t>(i)];
+    loads[i].aux_loss = all_aux[static_cast<int64_t>(i)].item<double>();
+  }
   return loads;
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/differentiation.h"
 #include "kernels/host_kernels.h"
+#include "kernels/products/expert_rows.h"
 
 namespace automodel::kernels {
 namespace {
@@ -363,6 +364,25 @@ TEST(ExpertMlp, ChoicesOfATokenAreAddedUpInFloat32) {
   const ExpertOptions options{.activation = Activation::kReluSquared, .is_gated = false};
   const at::Tensor ids = at::arange(5, at::kLong).unsqueeze(0);
   EXPECT_EQ(with(expert_mlp, ids, options)(in)[0].item<float>(), 260.0F);
+}
+
+/// Rounded after each addition, the first token's sum would be 1.
+TEST(SumRows, RoundsOnce) {
+  const at::Tensor rows = at::tensor({1.0F, 1.0F / 256, 1.0F / 256, 3.0F}).view({4, 1});
+  const at::Tensor row =
+      at::tensor({0, 1, 2, -1, 3, -1, -1, -1, -1}, at::TensorOptions().dtype(at::kLong))
+          .view({3, 3});
+  const at::Tensor expected = at::tensor({1.0F + 1.0F / 128, 3.0F, 0.0F}).view({3, 1});
+  for (const bool is_plain : {false, true}) {
+    const PlainPathScope path(is_plain);
+    for (const at::ScalarType dtype : kFusedTypes) {
+      const at::Tensor sums = sum_rows(rows.to(dtype), row);
+      EXPECT_EQ(sums.scalar_type(), dtype);
+      EXPECT_TRUE(at::equal(sums, expected.to(dtype))) << dtype << " " << is_plain;
+    }
+    const at::Tensor none = sum_rows(rows.narrow(0, 0, 0), at::full({2, 3}, -1, at::kLong));
+    EXPECT_TRUE(at::equal(none, at::zeros({2, 1})));
+  }
 }
 
 TEST(ExpertMlp, BFloat16StaysNearFloat32) {

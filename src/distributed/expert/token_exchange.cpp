@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "distributed/expert/token_exchange.h"
 #include "distributed/tensor/tp_collectives.h"
+#include "kernels/products/expert_rows.h"
 
 // T tokens of D dims choose k of E experts; this rank sends N rows and receives M.
 
@@ -21,6 +22,7 @@ struct TokenRoute final : torch::CustomClassHolder {
 
   comm::ProcessGroup group;
   at::Tensor token;  ///< [N] int64: the token of each sent row, ordered by receiving rank
+  at::Tensor row;    ///< [T, ranks] int64: of each token's sent rows; -1: none
   comm::ExchangeCounts counts;
   int64_t num_tokens = 0;        ///< T
   int64_t num_whole_tokens = 0;  ///< tokens of all ranks with the same tokens
@@ -43,9 +45,7 @@ struct TokenRoute final : torch::CustomClassHolder {
   at::Tensor rows_of(const at::Tensor& x) const { return x.index_select(0, token); }
 
   /// The sum of each token's rows, adding those of lower ranks first.
-  at::Tensor sums_of(const at::Tensor& rows) const {
-    return at::zeros({num_tokens, rows.size(1)}, rows.options()).index_add_(0, token, rows);
-  }
+  at::Tensor sums_of(const at::Tensor& rows) const { return kernels::sum_rows(rows, row); }
 };
 
 using RoutePointer = c10::intrusive_ptr<TokenRoute>;
@@ -128,31 +128,38 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
     return take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);
   }
 
+  /// Reads a device once, for the counts.
   RoutePointer plan(const at::Tensor& expert_ids) const {
     const at::NoGradGuard no_grad;
-    const int num_ranks = group_.size();
-    const at::Tensor owner = at::div(expert_ids, num_local_, "floor");  // -1 stays negative
+    const int64_t num_ranks = group_.size();
     auto route = c10::make_intrusive<TokenRoute>(group_);
     route->num_tokens = expert_ids.size(0);
-    std::vector<at::Tensor> tokens;
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      tokens.push_back(owner.eq(rank).any(1).nonzero().squeeze(1));
-      route->counts.in.push_back(tokens.back().size(0));
-    }
-    route->token = at::cat(tokens);
-    at::Tensor sent = at::tensor(route->counts.in, at::TensorOptions().dtype(at::kLong));
-    at::Tensor received = at::empty_like(sent);
+    const at::Tensor owner = at::div(expert_ids, num_local_, "floor");
+    const at::Tensor is_sent =  // [ranks, T]; a rank behind the last takes choices of none
+        at::zeros({route->num_tokens, num_ranks + 1}, expert_ids.options().dtype(at::kBool))
+            .scatter_(1, at::where(owner.lt(0), num_ranks, owner), true)
+            .narrow(1, 0, num_ranks)
+            .t()
+            .contiguous();
+    const at::Tensor sent = is_sent.sum(1);
+    const at::Tensor received = at::empty_like(sent);
     const std::vector<int64_t> one_each(static_cast<size_t>(num_ranks), 1);
-    if (expert_ids.is_cpu()) {
-      group_.all_to_all(received, sent, {one_each, one_each});
-    } else {
-      at::Tensor on_device = received.to(expert_ids.device());
-      group_.all_to_all(on_device, sent.to(expert_ids.device()), {one_each, one_each});
-      received = on_device.cpu();
-    }
-    const int64_t* counts = received.const_data_ptr<int64_t>();
-    route->counts.out.assign(counts, counts + num_ranks);
-    for (const int64_t count : route->counts.out) route->num_received += count;
+    group_.all_to_all(received, sent, {one_each, one_each});
+    const at::Tensor counts = at::stack({sent, received}).cpu();
+    const int64_t* count = counts.const_data_ptr<int64_t>();
+    route->counts.in.assign(count, count + num_ranks);
+    route->counts.out.assign(count + num_ranks, count + 2 * num_ranks);
+    int64_t num_sent = 0;
+    for (const int64_t rows : route->counts.in) num_sent += rows;
+    for (const int64_t rows : route->counts.out) route->num_received += rows;
+    // Rows are numbered by rank, then by token; what is not sent falls into a row behind the last.
+    const at::Tensor flags = is_sent.view({-1});
+    const at::Tensor places = flags.cumsum(0) - 1;
+    const at::Tensor tokens = at::arange(route->num_tokens, sent.options()).repeat({num_ranks});
+    route->token = at::empty({num_sent + 1}, sent.options())
+                       .scatter_(0, at::where(flags, places, num_sent), tokens)
+                       .narrow(0, 0, num_sent);
+    route->row = at::where(flags, places, -1).view({num_ranks, -1}).t().contiguous();
     return route;
   }
 

@@ -59,23 +59,19 @@ ExpertRows sort_on_device(const at::Tensor& expert_ids, int64_t num_experts) {
   return rows;
 }
 
-at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows) {
-  const int64_t num_tokens = rows.row.size(0);
-  const int64_t k = rows.row.size(1);
+at::Tensor sum_rows(const at::Tensor& values, const at::Tensor& rows) {
+  const int64_t num_tokens = rows.size(0);
+  const int64_t k = rows.size(1);
   const int64_t dim = values.size(1);
-  if (rows.is_on_device()) {
-    const at::Tensor chosen =
-        values.index_select(0, rows.row.reshape({-1}).clamp(0)).view({num_tokens, k, dim});
-    return chosen.masked_fill_(rows.row.lt(0).unsqueeze(2), 0.0).sum(1);
-  }
+  if (values.size(0) == 0) return at::zeros({num_tokens, dim}, values.options());
   if (!is_fusable({values})) {
-    const at::Tensor sums =
-        at::zeros({num_tokens, dim},
-                  values.options().dtype(at::promote_types(values.scalar_type(), at::kFloat)));
-    return sums.index_add_(0, rows.token, values.to(sums.scalar_type())).to(values.scalar_type());
+    const at::Tensor on_device = rows.to(values.device());
+    const at::Tensor chosen =
+        values.index_select(0, on_device.reshape({-1}).clamp(0)).view({num_tokens, k, dim});
+    return chosen.masked_fill_(on_device.lt(0).unsqueeze(2), 0.0).sum(1);
   }
   at::Tensor sums = at::empty({num_tokens, dim}, values.options());
-  const auto* row = rows.row.data_ptr<int64_t>();
+  const auto* row = rows.const_data_ptr<int64_t>();
   by_storage(values, [&](auto storage) {
     using T = decltype(storage);
     const T* in = numbers_of<T>(values);
@@ -95,6 +91,10 @@ at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows) {
     });
   });
   return sums;
+}
+
+at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows) {
+  return sum_rows(values, rows.row);
 }
 
 }  // namespace automodel::kernels

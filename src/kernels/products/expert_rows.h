@@ -32,8 +32,11 @@ ExpertRows sort_by_expert(const at::Tensor& expert_ids, int64_t num_experts);
 /// sort_by_expert() by the device, which nothing waits for.
 ExpertRows sort_on_device(const at::Tensor& expert_ids, int64_t num_experts);
 
-/// Row t of the result [T, D] is the sum of the rows of t's choices in values [A, D], in their
-/// order.
+/// Row t of the result [T, D] is the sum of the rows of values [A, D] that row [T, k] int64 names,
+/// -1 for none, in their order and rounded once. `row` is on the CPU or on the values' device.
+at::Tensor sum_rows(const at::Tensor& values, const at::Tensor& row);
+
+/// sum_rows() of each token's choices.
 at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows);
 
 }  // namespace automodel::kernels
