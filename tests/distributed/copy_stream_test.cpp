@@ -113,8 +113,11 @@ class CopyStreamTest : public testing::Test {
 TEST_F(CopyStreamTest, WhatIsGatheredIsCopiedBesideTheComputationAndGatheredBehindIt) {
   at::Tensor input = copies_.to_device(at::ones({4}), on_device_);
   EXPECT_EQ(lines(), (Texts{"copy on 1"}));
-  copies_.start_behind([] { note(cat("gather on ", asked().present)); });
-  EXPECT_EQ(lines(), (Texts{"event on 0", "1 waits for the event", "gather on 1"}));
+  CopyStream::Mark gathered =
+      copies_.start_behind([] { note(cat("gather on ", asked().present)); });
+  EXPECT_EQ(lines(), (Texts{"event on 0", "1 waits for the event", "gather on 1", "event on 1"}));
+  copies_.wait(gathered);
+  EXPECT_EQ(lines(), (Texts{"0 waits for the event"}));
   copies_.release(input);
   EXPECT_FALSE(input.defined());
   EXPECT_EQ(lines(), (Texts{"used on 0"}));
@@ -145,8 +148,9 @@ TEST(CopyStreamOnCpuTest, EverythingHappensAtOnce) {
   at::Tensor values = at::ones({3});
   EXPECT_TRUE(copies.to_device(values, values.options()).is_same(values));
   bool is_started = false;
-  copies.start_behind([&] { is_started = true; });
+  CopyStream::Mark mark = copies.start_behind([&] { is_started = true; });
   EXPECT_TRUE(is_started);
+  copies.wait(mark);
   const at::Tensor host = at::zeros({3});
   copies.to_host(host, values);
   EXPECT_TRUE(at::equal(host, values));

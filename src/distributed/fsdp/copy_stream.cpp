@@ -1,7 +1,6 @@
 #include "distributed/fsdp/copy_stream.h"
 
 #include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -39,11 +38,22 @@ at::Tensor CopyStream::to_device(const at::Tensor& host, const at::TensorOptions
       .to(options);
 }
 
-void CopyStream::start_behind(const std::function<void()>& start) {
-  if (device_.is_cpu()) return start();
+CopyStream::Mark CopyStream::start_behind(const std::function<void()>& start) {
+  if (device_.is_cpu()) {
+    start();
+    return std::nullopt;
+  }
   follow_present();
   const c10::StreamGuard on_copies(stream());
   start();
+  Mark mark(std::in_place, device_.type());
+  mark->record(stream());
+  return mark;
+}
+
+void CopyStream::wait(Mark& mark) {
+  if (mark) mark->block(present_stream(device_));
+  mark.reset();
 }
 
 void CopyStream::release(at::Tensor& tensor) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <functional>
@@ -20,9 +21,16 @@ class CopyStream final {
   /// it, not the current stream; pass it to release() afterwards.
   at::Tensor to_device(const at::Tensor& host, const at::TensorOptions& options);
 
+  /// A place in the copies' stream; none on a CPU.
+  using Mark = std::optional<c10::Event>;
+
   /// Calls `start`. The operations that it starts run after all copies so far and after all work
-  /// that the current stream has been given.
-  void start_behind(const std::function<void()>& start);
+  /// that the current stream has been given. Returns the place behind them.
+  Mark start_behind(const std::function<void()>& start);
+
+  /// Makes the current stream wait for a place. What other streams were given, as a group's
+  /// collectives are, is not waited for.
+  void wait(Mark& mark);
 
   /// Releases a tensor of to_device(); the current stream is behind its last use.
   void release(at::Tensor& tensor);

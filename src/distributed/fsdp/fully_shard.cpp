@@ -52,7 +52,11 @@ void FSDPModule::start_unshard() {
     if (!flat.gather_input.is_same(values)) {
       tree_->counts.copied_bytes += static_cast<int64_t>(flat.gather_input.nbytes());
     }
-    options_.offload_policy ? tree_->copies.start_behind(start) : start();
+    if (options_.offload_policy) {
+      flat.gather_started = tree_->copies.start_behind(start);
+    } else {
+      start();
+    }
   }
 }
 
@@ -60,7 +64,10 @@ void FSDPModule::start_unshard() {
 void FSDPModule::finish_gather(Flat& flat) {
   flat.gathering->wait();
   flat.gathering.reset();
-  if (options_.offload_policy) tree_->copies.release(flat.gather_input);
+  if (options_.offload_policy) {
+    tree_->copies.wait(flat.gather_started);  // a group of one gathers in the copies' stream
+    tree_->copies.release(flat.gather_input);
+  }
   flat.gather_input.reset();
 }
 

@@ -27,6 +27,7 @@ struct FSDPModule::Flat {
   int64_t num_open_forwards = 0;       // forwards of the unit whose backward has not ended
   bool is_clean = true;                // `what.gradients` holds nothing yet
   std::optional<comm::Work> gathering;
+  CopyStream::Mark gather_started;  // what a gather of offloaded values waits for, besides itself
   at::Tensor gather_input;
   double gather_begin = 0;
 };
