@@ -44,13 +44,15 @@ AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool
   return result;
 }
 
-/// A block whose tensors are kept apart, as the graph's own.
+/// A block whose tensors are kept apart, as the graph's own, and the path that its forward took: a
+/// device's backward runs in another thread, which PlainPathScope does not reach.
 struct KeptBlock : torch::CustomClassHolder {
   explicit KeptBlock(AttentionBlock whole) : block(std::move(whole)) {
     block.visible_keys.reset();
     block.chosen_keys.reset();
   }
   AttentionBlock block;
+  bool is_plain = is_plain_path_asked();
 };
 
 /// {out, lse}; a keeper's results are used instead of computing them. Heads that can be split again
@@ -85,9 +87,10 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    AttentionBlock block =
-        c10::static_intrusive_pointer_cast<KeptBlock>(context->saved_data["block"].toCapsule())
-            ->block;
+    const auto kept_block =
+        c10::static_intrusive_pointer_cast<KeptBlock>(context->saved_data["block"].toCapsule());
+    const PlainPathScope path(kept_block->is_plain || is_plain_path_asked());
+    AttentionBlock block = kept_block->block;
     block.visible_keys = saved[5];
     block.chosen_keys = saved[7];
     torch::autograd::Node* const maker = noted_maker(*context);
