@@ -18,6 +18,7 @@
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "kernels/optimizer/step_reference.h"
+#include "kernels/products/four_bit.h"
 #include "kernels/products/lora_linear.h"
 
 namespace automodel::kernels {
@@ -268,6 +269,29 @@ TEST_F(DeviceKernelsTest, Dropout) {
     const HostKernelsScope scope(host_kernels());
     const at::Tensor dropped = dropout(in[0], mask, spans);
     EXPECT_TRUE(at::equal(dropped, dropout_reference(in[0], mask, spans)));
+  }
+}
+
+TEST_F(DeviceKernelsTest, ValuesOfFourBits) {
+  const FourBitWeight weight{.bytes = {}, .rows = {40, 3}, .cols = 192, .format = {}};
+  for (const FourBitType type : {FourBitType::kNf4, FourBitType::kFp4}) {
+    for (const bool is_nested : {false, true}) {
+      FourBitWeight held = weight;
+      held.format = {.type = type, .has_quantized_factors = is_nested};
+      const Tensors parts = {Numbers(4).normal({40, 192}), Numbers(5).normal({3, 192})};
+      held.bytes = at::cat(
+          {quantize_four_bit(parts[0], held.format), quantize_four_bit(parts[1], held.format)});
+      for (const at::ScalarType dtype : kFusedTypes) {
+        const at::Tensor plain = held.values(dtype);
+        const HostKernelsScope scope(host_kernels());
+        for (const bool is_backward : {false, true}) {
+          HostLauncher::is_backward = is_backward;
+          const int64_t before = HostLauncher::num_launches;
+          EXPECT_TRUE(at::equal(held.values(dtype), plain)) << dtype;
+          EXPECT_EQ(HostLauncher::num_launches - before, 2);
+        }
+      }
+    }
   }
 }
 

@@ -91,6 +91,10 @@ struct DeviceRows {
   bool (*low_rank)(const LowRank<T>& product);
   /// As cpu::RowLoops::drop, of `where.rows` rows, one behind the other in x and out.
   void (*drop)(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out);
+  /// `count` values of 4 bits, a multiple of 64, each 64 of which share a factor; the 16 `codes`
+  /// lie on the host, out on a 16-byte border.
+  void (*four_bit_values)(const uint8_t* bytes, const float* factors, const float* codes, T* out,
+                          int64_t count);
 };
 
 /// Adam over flat memory; `factors` (cpu::AdamFactor) lie on the host, v_max null unless amsgrad.

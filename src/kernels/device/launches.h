@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/divide.h"
+#include "kernels/device/four_bit_bodies.h"
 #include "kernels/device/head_bodies.h"
 #include "kernels/device/row_bodies.h"
 
@@ -185,9 +186,17 @@ struct RowLaunches {
     Launcher::template run<kRowThreads>(teams(ceil_div(pieces, kRowThreads), 16), 0, body);
   }
 
+  static void four_bit_values(const uint8_t* bytes, const float* factors, const float* codes,
+                              T* out, int64_t count) {
+    FourBitValues<T> body{bytes, factors, {}, out, count};
+    std::copy(codes, codes + 16, body.codes.of);
+    Launcher::template run<kRowThreads>(teams(ceil_div(count, 8 * kRowThreads), 16), 16, body);
+  }
+
   static constexpr DeviceRows<T> table() {
-    return {rms_forward,    rms_backward,  gated_forward, gated_backward, heads_forward,
-            heads_backward, cross_entropy, squares,       low_rank,       drop};
+    return {rms_forward,   rms_backward,   gated_forward,  gated_backward,
+            heads_forward, heads_backward, cross_entropy,  squares,
+            low_rank,      drop,           four_bit_values};
   }
 
  private:

@@ -35,13 +35,18 @@ AM_DEVICE void put(float& to, float x) {
   to = x;
 }
 
-/// To the nearest, even where two are as near. A NaN keeps its upper bits and turns quiet.
+/// To the nearest, even where two are as near. A NaN stays one: quiet, on the host with its upper
+/// bits.
 AM_DEVICE void put(Bfloat16& to, float x) {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
+#else
   uint32_t bits;
   memcpy(&bits, &x, sizeof(bits));
   const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const uint32_t quiet = (bits >> 16) | 0x40U;
   to.bits = static_cast<uint16_t>(x != x ? quiet : rounded);
+#endif
 }
 
 /// Neighbouring numbers that are moved by one instruction.

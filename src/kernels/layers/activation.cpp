@@ -225,7 +225,8 @@ at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activ
 
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation) {
-  if (has_gated_loop(gate_up, activation) && is_fusable({gate_up, d_out})) {
+  if (has_gated_loop(gate_up, activation) &&
+      (is_fusable({gate_up, d_out}) || device::kernels_for({gate_up, d_out}) != nullptr)) {
     return GatedActivation::fused_backward(d_out, gate_up.contiguous(), loop_index(activation));
   }
   const int64_t half = gate_up.size(-1) / 2;

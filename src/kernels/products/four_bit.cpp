@@ -14,6 +14,7 @@
 #include "kernels/base/dynamic_codes.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/products/linear.h"
 #include "kernels/products/product.h"
 
@@ -162,7 +163,14 @@ void dequantize_into(const at::Tensor& bytes, const FourBitFormat& format, const
   const Places places(out.numel(), format);
   const at::Tensor factors = factors_of(bytes, places).contiguous();
   const bool is_plain = !bytes.is_cpu() || is_plain_path_asked();
-  if (!is_plain && out.scalar_type() == at::kFloat) {
+  if (const device::DeviceKernels* const kernels = device::kernels_for({out})) {
+    by_storage(out, [&](auto storage) {
+      using T = decltype(storage);
+      kernels->of<T>().four_bit_values(
+          bytes.const_data_ptr<uint8_t>(), factors.const_data_ptr<float>(),
+          codes_of(format.type).data(), numbers_of<T>(out), out.numel());
+    });
+  } else if (!is_plain && out.scalar_type() == at::kFloat) {
     write_all_values<float>(bytes, factors, format.type, out);
   } else if (!is_plain && out.scalar_type() == at::kBFloat16) {
     write_all_values<at::BFloat16>(bytes, factors, format.type, out);
