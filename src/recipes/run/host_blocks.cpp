@@ -1,6 +1,5 @@
 #include "recipes/run/host_blocks.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
@@ -58,10 +57,6 @@ at::Tensor HostBlocks::take(at::IntArrayRef sizes, at::ScalarType dtype) {
   used_ += room_of(num_bytes);
   num_left_ -= room_of(num_bytes);
   return part;
-}
-
-void release_host_blocks(at::Device device) {
-  if (!device.is_cpu()) at::getHostAllocator(device.type())->empty_cache();
 }
 
 }  // namespace automodel::recipes

@@ -8,8 +8,9 @@ namespace automodel::recipes {
 
 /// Host memory for copies of tensors. For a device's it is page-locked, which the device fills
 /// several times as fast, unless the system gives none. The allocator of such memory rounds up to
-/// powers of two, so it is taken in blocks of that size: little more than the tensors need. A CPU's
-/// copies lie in one block of just their size.
+/// powers of two, so it is taken in blocks of that size: little more than the tensors need. It
+/// keeps what is not used any more for the next save: locking pages holds up the thread that
+/// trains. A CPU's copies lie in one block of just their size.
 class HostBlocks final {
  public:
   /// `num_bytes`: of all tensors that will be asked for. `kept` is a CPU's block, made here unless
@@ -36,8 +37,5 @@ class HostBlocks final {
   at::Tensor block_;
   int64_t used_ = 0;
 };
-
-/// Gives back to the system what page-locked memory of a device's copies nobody uses any more.
-void release_host_blocks(at::Device device);
 
 }  // namespace automodel::recipes

@@ -337,16 +337,14 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
     reporter_.info(cat("saved ", save.folder, " in ", format_duration(save.seconds)));
     return save;
   }
-  const at::Device device = device_of(what);
   if (reserving_.is_pending()) reserving_.wait();
   copy_tensors(what, copies_);
   save.waited_seconds = monotonic_seconds() - save.begin_seconds;
-  background_->task.start([writer, lock = lock_, what = std::move(what), device,
+  background_->task.start([writer, lock = lock_, what = std::move(what),
                            options = std::move(options), &work = background_->work]() mutable {
     omp_set_num_threads(1);  // of this thread's loops: training has the cores
     writer.write(what, std::move(options), work);
-    what = CheckpointContents();
-    release_host_blocks(device);
+    what = CheckpointContents();  // its memory is the next save's
   });
   under_way_ = std::move(save);
   return std::nullopt;

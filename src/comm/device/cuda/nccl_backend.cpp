@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
@@ -37,7 +38,11 @@ class CudaMark final : public StreamMark {
  public:
   explicit CudaMark(c10::DeviceIndex device) : device_(device) {}
   void set() override { event_.record(c10::cuda::getCurrentCUDAStream(device_)); }
-  bool is_reached() override { return event_.query(); }
+  bool is_reached() override {
+    // A thread without a device of its own would make a context on the first one.
+    const c10::cuda::CUDAGuard guard(device_);
+    return event_.query();
+  }
 
  private:
   c10::DeviceIndex device_;
