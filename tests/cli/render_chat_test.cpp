@@ -99,6 +99,20 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "samples without a special token among the labels (no end to learn): 0\n");
 }
 
+/// The last token of a document is a label alone.
+TEST(InspectDataTest, ShowsWhatCountsInEachDocumentOfAPack) {
+  const test::TemporaryDirectory folder;
+  const std::string data = folder.write("x.jsonl",
+                                        "{\"q\": \"Hi\", \"a\": \"One\"}\n"
+                                        "{\"q\": \"Who\", \"a\": \"Two\"}\n");
+  const test::ProgramResult run = test::run_program(
+      {test::automodel_binary(), "inspect-data", "recipes/smoke/tiny_llama_sft.yaml",
+       cat("--dataset.path_or_dataset_id=", data), "--dataset.column_mapping.question=q",
+       "--dataset.column_mapping.answer=a", "--packed_sequence.packed_sequence_size=64"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, testing::HasSubstr("\nHi O[[ne]]Who T[[wo]]\n---\n1 rows;"));
+}
+
 TEST(InspectDataTest, NamesAllWrongRowsAndShowsTheOthers) {
   const test::TemporaryDirectory folder;
   const std::string good =

@@ -39,21 +39,34 @@ class KeptWarnings final : public Reporter {
 };
 
 /// All tokens of a sample and which of them count. In a shifted sample a token's label is one place
-/// earlier, and the last label's token follows the input ids.
+/// earlier, and the last label of each document is a token that follows its input ids.
 struct CountedTokens {
   std::vector<int64_t> ids;
   std::vector<bool> counts;
 
-  CountedTokens(const Sample& sample, bool is_unshifted)
-      : ids(sample.input_ids.begin(), sample.input_ids.begin() + sample.num_attended) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const bool has_label = is_unshifted || i > 0;
-      counts.push_back(has_label && sample.labels[is_unshifted ? i : i - 1] != kIgnoreIndex);
+  CountedTokens(const Sample& sample, bool is_unshifted) {
+    std::vector<int64_t> lengths = sample.document_lengths;
+    if (lengths.empty()) lengths.push_back(sample.num_attended);
+    size_t end = 0;
+    for (const int64_t length : lengths) {
+      const size_t begin = end;
+      end += static_cast<size_t>(length);
+      for (size_t i = begin; i < end; ++i) {
+        if (is_unshifted) {
+          add(sample.input_ids[i], sample.labels[i]);
+        } else {
+          add(sample.input_ids[i], i > begin ? sample.labels[i - 1] : kIgnoreIndex);
+        }
+      }
+      if (is_unshifted || length == 0) continue;
+      if (const int64_t last = sample.labels[end - 1]; last != kIgnoreIndex) add(last, last);
     }
-    if (!is_unshifted && !ids.empty() && sample.labels[ids.size() - 1] != kIgnoreIndex) {
-      counts.push_back(true);
-      ids.push_back(sample.labels[ids.size() - 1]);
-    }
+  }
+
+ private:
+  void add(int64_t id, int64_t label) {
+    ids.push_back(id);
+    counts.push_back(label != kIgnoreIndex);
   }
 };
 
