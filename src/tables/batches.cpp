@@ -130,7 +130,7 @@ Batches open_batches(const std::string& path) {
   Batches batches;
   if (path.ends_with(".parquet")) {
     batches.reader = open_parquet(path, file);
-  } else if (path.ends_with(".csv") || path.ends_with(".tsv")) {
+  } else if (is_delimited_text(path)) {
     batches.reader = open_csv(path);
   } else if (DataFile(path).read(0, 6) == "ARROW1") {
     batches.reader = open_arrow_file(path, file);

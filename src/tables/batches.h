@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace arrow {
@@ -18,6 +19,11 @@ struct Batches {
   std::vector<int> columns;           ///< of the reader's, that rows have
   std::vector<std::string> left_out;  ///< "image (struct<bytes: binary, path: string>)"
 };
+
+/// Whether a file's name is that of a table of text: *.csv, *.tsv.
+inline bool is_delimited_text(std::string_view path) {
+  return path.ends_with(".csv") || path.ends_with(".tsv");
+}
 
 /// Opens a file by its name's ending. Throws InputError, and std::exception of Arrow's.
 Batches open_batches(const std::string& path);

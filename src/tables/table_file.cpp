@@ -70,12 +70,32 @@ void check_quotes(const std::string& path) {
   }
 }
 
-/// A column whose values are numbers of a dictionary, as the values: a file has one dictionary a
-/// column, and what is read may have one a batch.
-std::shared_ptr<arrow::Array> without_dictionary(const std::shared_ptr<arrow::Array>& column,
-                                                 const std::string& path) {
-  if (column->type_id() != arrow::Type::DICTIONARY) return column;
-  const auto& numbers = static_cast<const arrow::DictionaryArray&>(*column);
+std::shared_ptr<arrow::DataType> without_dictionary(const std::shared_ptr<arrow::DataType>& type) {
+  if (type->id() == arrow::Type::DICTIONARY) {
+    return without_dictionary(static_cast<const arrow::DictionaryType&>(*type).value_type());
+  }
+  arrow::FieldVector fields;
+  for (const auto& field : type->fields()) {
+    fields.push_back(field->WithType(without_dictionary(field->type())));
+  }
+  switch (type->id()) {
+    case arrow::Type::LIST:
+      return arrow::list(fields[0]);
+    case arrow::Type::LARGE_LIST:
+      return arrow::large_list(fields[0]);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return arrow::fixed_size_list(
+          fields[0], static_cast<const arrow::FixedSizeListType&>(*type).list_size());
+    case arrow::Type::STRUCT:
+      return arrow::struct_(fields);
+    default:
+      return type;
+  }
+}
+
+/// The values of numbers of a dictionary.
+std::shared_ptr<arrow::Array> values_of(const arrow::DictionaryArray& numbers,
+                                        const std::string& path) {
   const arrow::ArraySpan values(*numbers.dictionary()->data());
   const auto builder = take(arrow::MakeBuilder(numbers.dictionary()->type()), path);
   check(builder->Reserve(numbers.length()), path);
@@ -87,20 +107,33 @@ std::shared_ptr<arrow::Array> without_dictionary(const std::shared_ptr<arrow::Ar
   return take(builder->Finish(), path);
 }
 
-std::shared_ptr<arrow::Field> without_dictionary(const std::shared_ptr<arrow::Field>& field) {
-  if (field->type()->id() != arrow::Type::DICTIONARY) return field;
-  const auto& type = static_cast<const arrow::DictionaryType&>(*field->type());
-  return field->WithType(type.value_type());
+/// A column with the values in place of numbers of a dictionary, inside lists and structs too: a
+/// file has one dictionary a column, and what is read may have one a batch.
+std::shared_ptr<arrow::Array> without_dictionary(const std::shared_ptr<arrow::Array>& column,
+                                                 const std::string& path) {
+  const std::shared_ptr<arrow::DataType> type = without_dictionary(column->type());
+  if (type->Equals(column->type())) return column;
+  if (column->type_id() == arrow::Type::DICTIONARY) {
+    return without_dictionary(values_of(static_cast<const arrow::DictionaryArray&>(*column), path),
+                              path);
+  }
+  const std::shared_ptr<arrow::ArrayData> data = column->data()->Copy();
+  data->type = type;
+  for (auto& child : data->child_data) {
+    child = without_dictionary(arrow::MakeArray(child), path)->data();
+  }
+  return arrow::MakeArray(data);
 }
 
 /// All rows as an Arrow file without compression, so that rows can be read where they lie.
 void write_copy(const std::string& path, const std::string& to) {
-  if (path.ends_with(".csv") || path.ends_with(".tsv")) check_quotes(path);
+  if (is_delimited_text(path)) check_quotes(path);
   const Batches batches = open_batches(path);
   const auto schema = batches.reader->schema();
   arrow::FieldVector fields;
   for (const int column : batches.columns) {
-    fields.push_back(without_dictionary(schema->field(column)));
+    const auto& field = schema->field(column);
+    fields.push_back(field->WithType(without_dictionary(field->type())));
   }
   const auto written = arrow::schema(fields);
   const auto out = take(arrow::io::FileOutputStream::Open(to), to);
@@ -134,7 +167,8 @@ struct TableFile::State {
   State(const std::string& path, const std::string& copies)
       : copy(find_or_make_copy(path, copies, kCopyEnding,
                                [&](const std::string& to) { write_copy(path, to); })) {
-    left_out = open_batches(path).left_out;
+    // Rows hold every column of text, whose beginning would be parsed for it.
+    if (!is_delimited_text(path)) left_out = open_batches(path).left_out;
     // Our own file, that nobody writes to: reading it cannot fail later.
     map = read_by_same_thread(
         take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path));
@@ -157,7 +191,7 @@ struct TableFile::State {
 
 bool is_table_name(std::string_view path) {
   return path.ends_with(".parquet") || path.ends_with(".arrow") || path.ends_with(".feather") ||
-         path.ends_with(".csv") || path.ends_with(".tsv");
+         is_delimited_text(path);
 }
 
 TableFile::TableFile(const std::string& path, const std::string& copies)

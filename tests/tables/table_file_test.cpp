@@ -140,6 +140,18 @@ TEST_F(TableFileTest, ColumnsOfDictionariesAreTheirValues) {
                   "{\"text\": \"e\", \"source\": \"x\"}"));
 }
 
+TEST_F(TableFileTest, DictionariesInsideListsAndStructsAreTheirValues) {
+  const TableFile file = open(data("nested_dictionaries.arrow"));
+  std::vector<std::string> rows;
+  for (int64_t i = 0; i < file.size(); ++i) rows.push_back(file.row(i).dump());
+  EXPECT_THAT(rows, ElementsAre(R"({"lists": ["x", "y"], "struct": {"name": "x"}})",
+                                R"({"lists": null, "struct": {"name": "y"}})",
+                                R"({"lists": ["x"], "struct": null})",
+                                R"({"lists": ["z", null, "x"], "struct": {"name": "z"}})",
+                                R"({"lists": null, "struct": {"name": null}})",
+                                R"({"lists": ["z"], "struct": {"name": "x"}})"));
+}
+
 /// Numbers and texts that come late, and a row that is longer than Arrow's usual block.
 TEST_F(TableFileTest, TypesOfCsvAreThoseOfManyRows) {
   std::string text = "a,b,c\n";
