@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/file.h"
 
 namespace automodel::cli {
 
@@ -18,19 +19,29 @@ bool is_bare_key(const std::string& word) {
   return word.size() > 2 && word.starts_with("--") && word.find('=') == std::string::npos;
 }
 
-bool is_assignment(const std::string& word) {
-  return !word.starts_with("-") && word.find('=') != std::string::npos;
+/// The key of `a.b.c=value`; empty for another word, such as a path with a sign of equality in it.
+std::string_view assigned_key(std::string_view word) {
+  const size_t equals = word.find('=');
+  if (word.starts_with("-") || equals == std::string_view::npos) return {};
+  const std::string_view key = word.substr(0, equals);
+  return key.find_first_of(" \t[]{}'\",:/") == std::string_view::npos ? key : std::string_view();
+}
+
+/// Whether a word is -x and more, of one letter.
+bool is_short(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && word[1] != '-';
 }
 
 /// How many words an option of the program takes behind its name.
 size_t words_of(const CLI::Option& option, const std::string& word) {
-  if (word.starts_with("--") && word.find('=') != std::string::npos) return 0;
+  if (is_short(word) ? word.size() > 2 : word.find('=') != std::string::npos) return 0;
   return option.get_expected_min() > 0 && option.get_type_size() > 0 ? 1 : 0;
 }
 
 const CLI::Option* option_of(const CLI::App& command, const std::string& word) {
-  return word.starts_with("-") ? command.get_option_no_throw(word.substr(0, word.find('=')))
-                               : nullptr;
+  if (!word.starts_with("-")) return nullptr;
+  return command.get_option_no_throw(is_short(word) ? word.substr(0, 2)
+                                                    : word.substr(0, word.find('=')));
 }
 
 }  // namespace
@@ -51,7 +62,8 @@ void join_spaced_values(const CLI::App& app, std::vector<std::string>& arguments
                        is_yaml);
   };
   const auto may_be_value = [&](const std::string& next) {
-    return !next.starts_with("--") && option_of(*command, next) == nullptr;
+    return !next.starts_with("--") && option_of(*command, next) == nullptr &&
+           assigned_key(next).find('.') == std::string_view::npos;
   };
   std::vector<std::string> joined = {arguments[0]};
   for (size_t i = 1; i < arguments.size(); ++i) {
@@ -64,7 +76,10 @@ void join_spaced_values(const CLI::App& app, std::vector<std::string>& arguments
                (has_recipe || (!is_yaml(*next) && comes_later(i + 2)))) {
       joined.push_back(cat(word, "=", *next));
       ++i;
-    } else if (is_assignment(word) && !is_yaml(word) && (has_config || !has_recipe)) {
+    } else if (is_bare_key(word)) {
+      joined.push_back(cat(word, "=true"));
+    } else if (!assigned_key(word).empty() &&
+               (has_recipe || (!is_yaml(word) && !path_exists(word)))) {
       joined.push_back(cat("--", word));
     } else {
       has_recipe = has_recipe || !word.starts_with("-");

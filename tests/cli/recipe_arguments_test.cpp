@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/file.h"
 #include "core/text.h"
 #include "support/program.h"
 #include "support/temporary_directory.h"
@@ -31,13 +32,26 @@ TEST(RecipeArgumentsTest, AValueBehindItsKeyIsNotTakenForTheRecipe) {
       {"optimizer.lr=-1", kSmoke},
       {"-c", kSmoke, "--optimizer.lr=1", "optimizer.lr=-1"},
       {"--wandb.enable", kSmoke, "--optimizer.lr", "-1"},
-      {"--wandb.enable", "-c", kSmoke, "--optimizer.lr", "-1"}};
+      {"--wandb.enable", "-c", kSmoke, "--optimizer.lr", "-1"},
+      {cat("-c", kSmoke), "--optimizer.lr", "-1"},
+      {kSmoke, "--wandb.enable", "--world-size", "1", "optimizer.lr=-1"},
+      {"--wandb.enable", kSmoke, "optimizer.lr=-1"},
+      {kSmoke, "--model.attn_implementation", "optimizer.lr=-1"}};
   for (std::vector<std::string> form : forms) {
     form.insert(form.begin(), "check");
     const ProgramResult run = automodel(form);
     EXPECT_EQ(run.status, 2) << join(form, " ");
     EXPECT_THAT(run.out, HasSubstr("command line: error: expected a number at least 0")) << run.err;
   }
+}
+
+TEST(RecipeArgumentsTest, ASignOfEqualityInItsPathLeavesARecipeARecipe) {
+  const TemporaryDirectory folder;
+  create_directories(folder.file("lr=1"));
+  const std::string path = folder.write("lr=1/recipe", read_file(test::source_file(kSmoke)));
+  const ProgramResult run = automodel({"check", path, "--optimizer.lr", "-1"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.out, HasSubstr("command line: error: expected a number at least 0")) << run.err;
 }
 
 /// The plan's batches are the run's, however the recipe says their sizes.
