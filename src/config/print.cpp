@@ -213,6 +213,10 @@ void emit_scalar(YAML::Emitter& out, const Node& node, const PrintOptions& optio
 
 void emit(YAML::Emitter& out, const Node& node, const PrintOptions& options, bool is_secret) {
   if (!is_block(node, options)) return emit_scalar(out, node, options, is_secret);
+  if (node.style() != ScalarStyle::kNone && !options.has_values) {
+    // The literal without the values of its placeholders.
+    return emit(out, translate_text(node.raw_text()), options, is_secret);
+  }
   if (node.is_sequence()) {
     out << YAML::BeginSeq;
     for (const Node& child : node.children()) emit(out, child, options, is_secret);

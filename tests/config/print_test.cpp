@@ -134,6 +134,17 @@ TEST(PrintTest, SecretsInsideALiteralOfAnArgumentAreHidden) {
   EXPECT_THAT(to_yaml(root, {.has_secrets_hidden = false}), testing::HasSubstr("abc"));
 }
 
+/// Hiding one entry shows no other one's value from the environment.
+TEST(PrintTest, LiteralsOfArgumentsKeepTheirPlaceholders) {
+  const Environment environment = [](const std::string&) { return std::optional("hunter2"); };
+  const std::vector<std::string> overrides = {
+      "--wandb={'api_key': 'abc', 'name': 'run of ${NAME}', 'list': ['${NAME}']}"};
+  const Node root = load_text("a: 1\n", "recipe.yaml", overrides, environment).root;
+  EXPECT_EQ(to_yaml(root, {.has_secrets_hidden = true}),
+            "a: 1\nwandb:\n  api_key: '******'\n  name: run of ${NAME}\n  list:\n"
+            "    - ${NAME}\n");
+}
+
 // An override into a string makes its Python literal a list whose elements the program prints.
 TEST(PrintTest, IntegersOfPythonLiteralsStayIntegers) {
   const std::string digits(40, '9');
