@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "core/file.h"
+#include "core/text.h"
 #include "recipes/runs.h"
 #include "support/errors.h"
 #include "support/file_size_limit.h"
@@ -18,6 +21,7 @@ Json record_of(int64_t step) {
   Json record = Json::object();
   record["step"] = step;
   record["epoch"] = 0;
+  record["timestamp"] = "2026-08-01T12:00:00Z";
   record["val_loss"] = 1.5;
   record["lr"] = 0.1;
   record["num_label_tokens"] = 4;
@@ -28,7 +32,7 @@ class RunLogTest : public testing::Test {
  protected:
   RunLogTest() {
     for (const char* name : {"training.jsonl", "validation.jsonl", "validation_math.jsonl"}) {
-      folder_.write(name, "{\"step\": 3}\n{\"step\": 7}\n{\"step\": 8");
+      folder_.write(name, cat(record_of(3).dump(), "\n", record_of(7).dump(), "\n{\"step\": 8"));
     }
     folder_.write("validation_notes.txt", "mine\n");
   }
@@ -72,11 +76,15 @@ TEST_F(RunLogTest, AFreshRunSetsEveryLogAside) {
 
 /// Data that lie in checkpoint_dir, as they do where that is the working folder.
 TEST_F(RunLogTest, DataThatAreCalledAsALogMightBeAreLeftAlone) {
-  const std::string rows = "{\"text\": \"a\"}\n{\"text\": \"b\", \"step\": \"c\"}\n";
+  const std::string rows =
+      "{\"text\": \"a\"}\n{\"text\": \"b\", \"step\": 7}\n{\"step\": 8, \"text\": \"c\"}\n";
   folder_.write("validation_rows.jsonl", rows);
+  create_directories(folder_.file("validation_more.jsonl"));
+  std::filesystem::create_symlink("nowhere", folder_.file("validation_linked.jsonl"));
   for (const bool is_resumed : {true, false}) {
     open(5, is_resumed);
     EXPECT_EQ(read_file(folder_.file("validation_rows.jsonl")), rows);
+    EXPECT_TRUE(is_directory(folder_.file("validation_more.jsonl")));
   }
 }
 
@@ -126,7 +134,7 @@ TEST_F(RunLogTest, AFullDiskLosesRecordsAndTheNextOneBeginsALine) {
   EXPECT_EQ(reporter_.texts,
             std::vector<std::string>{
                 cat("records of the run are lost: cannot write ", path, ": File too large")});
-  EXPECT_EQ(read_file(path), cat("{\"step\": 3}\n{\"step\":\n", record_of(7).dump(), "\n",
+  EXPECT_EQ(read_file(path), cat(record_of(3).dump(), "\n{\"step\":\n", record_of(7).dump(), "\n",
                                  record_of(8).dump(), "\n"));
   std::vector<Json> events = test::read_records(folder_.file("events.jsonl"));
   ASSERT_EQ(events.size(), 1U);

@@ -32,6 +32,22 @@ std::optional<int64_t> step_of(const std::string& line) {
   }
 }
 
+/// How every record of a run begins.
+constexpr std::string_view kRecordBegin = "{\"step\":";
+
+/// Whether a line is a record of a run or a part of one. Lines of a user's data may have a step,
+/// but not before the time at which it ended.
+bool is_record_or_torn(const std::string& line) {
+  if (!line.starts_with(kRecordBegin)) return false;
+  try {
+    const Json record = Json::parse(line, "");
+    const Json* const time = record.find("timestamp");
+    return time != nullptr && time->is_string();
+  } catch (const InputError&) {
+    return true;
+  }
+}
+
 struct RecordLine {
   uint64_t begin = 0;
   uint64_t end = 0;  ///< behind its newline
@@ -150,12 +166,11 @@ void keep_records_below(const std::string& path, int64_t first_step) {
 
 bool holds_records(const std::string& path) {
   constexpr uint64_t kBeginning = 1 << 16;
-  constexpr std::string_view kBegin = "{\"step\":";
   const std::string text = DataFile(path).read(0, kBeginning);
   // What a crash leaves of a log that has no whole line: a part of its first one, or zeros.
-  if (text.starts_with(kBegin) || kBegin.starts_with(text) || text.front() == '\0') return true;
+  if (kRecordBegin.starts_with(text) || text.front() == '\0') return true;
   const std::vector<std::string> lines = split(text, '\n');
-  return std::ranges::any_of(lines, [](const auto& line) { return step_of(line).has_value(); });
+  return std::ranges::any_of(lines, is_record_or_torn);
 }
 
 void drop_records_from(const std::string& path, int64_t first_step) {

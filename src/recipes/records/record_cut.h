@@ -12,8 +12,8 @@ namespace automodel::recipes {
 /// the whole file is read, and written anew. Throws InputError.
 void drop_records_from(const std::string& path, int64_t first_step);
 
-/// Whether a file is a log of steps: empty, or of lines that are JSON objects with a whole number
-/// `step`, whole or torn by a crash. Looks at its beginning. Throws InputError.
+/// Whether a file is a log of steps: empty, or with lines that begin with `step` and have a
+/// `timestamp`, or begin so and were torn by a crash. Looks at its beginning. Throws InputError.
 bool holds_records(const std::string& path);
 
 }  // namespace automodel::recipes

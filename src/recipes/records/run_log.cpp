@@ -30,7 +30,8 @@ std::vector<std::string> logs_in(const std::string& folder) {
   for (const std::string& name : list_directory(folder)) {
     const bool may_be_log = name == kTrainingLog || name.starts_with("validation");
     if (!may_be_log || !name.ends_with(".jsonl")) continue;
-    if (holds_records(path_join(folder, name))) logs.push_back(name);
+    const std::string path = path_join(folder, name);
+    if (path_exists(path) && !is_directory(path) && holds_records(path)) logs.push_back(name);
   }
   return logs;
 }
@@ -42,6 +43,15 @@ void check_place(const std::string& folder, const std::string& name) {
   throw InputError(cat(path, " is no log of a run, and this run would write its log there; choose ",
                        "another checkpoint.checkpoint_dir, or another name for the file"));
 }
+
+}  // namespace
+
+void check_log_places(const std::string& folder, const std::vector<std::string>& validation_sets) {
+  check_place(folder, kTrainingLog);
+  for (const std::string& set : validation_sets) check_place(folder, log_of(set));
+}
+
+namespace {
 
 /// Removes temporary files of a run that was killed while it rewrote a log.
 void remove_leftovers(const std::string& folder) {
@@ -64,8 +74,7 @@ RunLog::RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEve
   if (!is_writing_) return;
   create_directories(folder_);
   remove_leftovers(folder_);
-  check_place(folder_, kTrainingLog);
-  for (const std::string& set : options.validation_sets) check_place(folder_, log_of(set));
+  check_log_places(folder_, options.validation_sets);
   file(kTrainingLog);
   for (const std::string& name : logs_in(folder_)) {
     const std::string path = path_join(folder_, name);

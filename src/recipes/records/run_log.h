@@ -20,6 +20,10 @@ struct RunLogOptions {
   std::vector<std::string> validation_sets = {};  ///< which the run will write records of
 };
 
+/// Refuses a folder in which something else lies where a run would write its logs, before anything
+/// is written there. Throws InputError.
+void check_log_places(const std::string& folder, const std::vector<std::string>& validation_sets);
+
 /// Writes a run's records: a line of JSON each in checkpoint_dir, and a line on the console. Only
 /// rank 0 writes. Every record reaches the kernel before the call returns. One that cannot be
 /// written, as on a full disk, is lost: the reporter hears so once for each file, the events when

@@ -71,6 +71,7 @@ void SessionRecords::start() {
     add_session(parts_, context_, record_);
     slow_work_.run("describing the run", [&] {
       if (context_.group.rank() != 0) return;
+      check_log_places(recipe_.checkpoint.checkpoint_dir, validation_sets());
       // Building the session took longer than most plans; one that is not done yet is added later.
       constexpr double kPatience = 0.005;
       add_plan(kPatience);
@@ -136,14 +137,18 @@ void SessionRecords::cut_log() {
   slow_work_.run("opening the logs", [&] { open_log(scheduler_.step(), /*is_resumed=*/true); });
 }
 
-void SessionRecords::open_log(int64_t first_step, bool is_resumed) {
+std::vector<std::string> SessionRecords::validation_sets() const {
   std::vector<std::string> sets;
   for (const DatasetSection& set : recipe_.validation_datasets) sets.push_back(set.name);
+  return sets;
+}
+
+void SessionRecords::open_log(int64_t first_step, bool is_resumed) {
   log_.emplace(RunLogOptions{.folder = recipe_.checkpoint.checkpoint_dir,
                              .is_writing = context_.group.rank() == 0,
                              .first_step = first_step,
                              .is_resumed = is_resumed,
-                             .validation_sets = std::move(sets)},
+                             .validation_sets = validation_sets()},
                *context_.reporter, *context_.events);
 }
 

@@ -106,6 +106,8 @@ class SessionRecords final {
   /// Writes the records of steps from `first_step` on; those that are there are dropped when it is
   /// `is_resumed`, set aside when not.
   void open_log(int64_t first_step, bool is_resumed);
+  /// The names of the sets of which records are written.
+  std::vector<std::string> validation_sets() const;
   /// Adds an event that took the seconds since `begin`.
   void timed_event(std::string_view name, double begin, Json fields);
   void event(std::string_view name, Json fields);
