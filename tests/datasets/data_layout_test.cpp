@@ -158,12 +158,23 @@ TEST(DataLayoutTest, ANegatedSetHasNoSlash) {
 }
 
 TEST(DataLayoutTest, AListOfFilesThatCannotBeReadIsNotPassedOver) {
-  for (const char* fault : {"\tx: 1", "x: !!foo 1", "configs: []"}) {
-    const std::string text =
-        cat("---\nconfigs:\n- config_name: a\n  data_files: a.jsonl\n", fault, "\n---\n");
+  const std::string list = "configs:\n- config_name: a\n  data_files: a.jsonl\n";
+  for (const char* fault : {"\tx: 1", "  x: !!foo 1", "configs: []"}) {
+    const std::string text = cat("---\n", list, fault, "\n---\n");
     EXPECT_THAT(error_of<UserError>([&] { read_card(text, "README.md"); }),
                 testing::StartsWith("README.md: its `configs`, which say what files there are, "
-                                    "cannot be read: "));
+                                    "cannot be read: line "));
+  }
+  EXPECT_THAT(error_of<UserError>([&] {
+                return read_card("---\n\"configs\":\n- a: 1\n  a: 2\n---\n", "README.md");
+              }),
+              testing::HasSubstr("line 3 of its head: "));
+  for (const char* other : {"x: !!set {a, b}\n", "x: !!foo 1\n", "? null\n: 1\n", "x: {\n"}) {
+    for (const std::string& head : {cat(list, other), cat(other, list)}) {
+      const std::vector<CardConfig> configs = read_card(cat("---\n", head, "---\n"), "README.md");
+      ASSERT_EQ(configs.size(), 1U) << head;
+      EXPECT_EQ(configs[0].name, "a");
+    }
   }
 }
 

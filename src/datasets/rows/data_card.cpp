@@ -21,6 +21,27 @@ std::string head_of(const std::string& text) {
   return end == std::string::npos ? "" : clean.substr(4, end - 3);
 }
 
+bool is_configs_key(const std::string& line) {
+  return line.starts_with("configs:") || line.starts_with("\"configs\":") ||
+         line.starts_with("'configs':");
+}
+
+/// The head with the lines of `configs` alone, the others empty: what other keys of a card hold is
+/// none of ours. Nothing where no line begins with that key.
+std::string configs_of(const std::string& head) {
+  std::string kept;
+  bool is_inside = false, is_there = false;
+  for (const std::string& line : split(head, '\n')) {
+    const bool goes_on =
+        line.empty() || std::string_view(" \t-#").find(line[0]) != std::string_view::npos;
+    is_inside = is_configs_key(line) || (is_inside && goes_on);
+    is_there = is_there || is_inside;
+    if (is_inside) kept += line;
+    kept += '\n';
+  }
+  return is_there ? kept : "";
+}
+
 std::vector<std::string> texts_of(const Node& node) {
   std::vector<std::string> texts;
   if (node.is_sequence()) {
@@ -56,7 +77,7 @@ std::vector<CardFiles> read_data_files(const Node& node) {
 }  // namespace
 
 std::vector<CardConfig> read_card(const std::string& text, const std::string& name) {
-  const std::string head = head_of(text);
+  const std::string head = configs_of(head_of(text));
   if (head.empty()) return {};
   config::Sources sources;
   config::Source source;
@@ -65,13 +86,12 @@ std::vector<CardConfig> read_card(const std::string& text, const std::string& na
   sources.push_back(std::move(source));
   config::Diagnostics diagnostics(sources);
   const Node root = config::read_yaml(sources, 0, diagnostics);
-  const bool has_configs = head.starts_with("configs:") || head.find("\nconfigs:") != head.npos;
-  if (has_configs && diagnostics.has_errors()) {
+  if (diagnostics.has_errors()) {
     const auto& findings = diagnostics.findings();
     const auto first =
         std::ranges::find(findings, config::Severity::kError, &config::Finding::severity);
-    throw InputError(cat(
-        name, ": its `configs`, which say what files there are, cannot be read: ", first->text));
+    throw InputError(cat(name, ": its `configs`, which say what files there are, cannot be read: ",
+                         "line ", first->position.line, " of its head: ", first->text));
   }
   const Node* configs = root.is_mapping() ? root.find("configs") : nullptr;
   if (configs == nullptr || configs->is_null()) return {};
