@@ -66,8 +66,8 @@ std::optional<std::string> thread_shortage(const std::exception& error) {
   const auto* failure = dynamic_cast<const std::system_error*>(&error);
   if (failure == nullptr || failure->code() != std::errc::resource_unavailable_try_again) return {};
   return "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max "
-         "of the control group) or of address space (ulimit -v), or compute with fewer threads "
-         "(OMP_NUM_THREADS)";
+         "of the control group) or of address space (ulimit -v), or use fewer threads "
+         "(OMP_NUM_THREADS, dataloader.num_workers)";
 }
 
 }  // namespace automodel

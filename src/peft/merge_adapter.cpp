@@ -249,10 +249,15 @@ class MergedSource final : public checkpoint::TensorSource {
 
   void add(const std::string& module, std::vector<std::string>& faults) {
     auto name = checkpoint::find_name(base_, module + ".weight");
-    if (!name && checkpoint::is_head_name(module + ".weight") &&
-        base_.config().get("tie_word_embeddings", true)) {
+    if (checkpoint::is_head_name(module + ".weight")) {
       const auto embedding = std::ranges::find_if(base_.names(), checkpoint::is_embedding_name);
-      if (embedding != base_.names().end()) {
+      const bool has_embedding = embedding != base_.names().end();
+      if (!has_embedding && base_.config().get("tie_word_embeddings", false)) {
+        faults.push_back(cat("the base's embedding is its tied head, ", module, ".weight, alone, ",
+                             "and the merged model needs both: save the base with its embedding"));
+        return;
+      }
+      if (!name && has_embedding && base_.config().get("tie_word_embeddings", true)) {
         name = head_from_ = *embedding;
         head_ = module + ".weight";
       }

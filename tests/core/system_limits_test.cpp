@@ -63,8 +63,8 @@ TEST(SystemLimitsTest, ThreadsThatTheSystemRefusesAreNamed) {
   EXPECT_EQ(
       read_file(folder.file("said")),
       "the system starts no more threads: raise the limit of processes (ulimit -u, pids.max of "
-      "the control group) or of address space (ulimit -v), or compute with fewer threads "
-      "(OMP_NUM_THREADS)");
+      "the control group) or of address space (ulimit -v), or use fewer threads "
+      "(OMP_NUM_THREADS, dataloader.num_workers)");
 }
 #endif
 

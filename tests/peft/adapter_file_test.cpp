@@ -279,6 +279,13 @@ TEST(MergeAdapterTest, AMergedHeadIsNotTiedAnyMore) {
   const checkpoint::HfFolder merged = checkpoint::HfFolder::open(out.file("merged"));
   EXPECT_FALSE(merged.config().get("tie_word_embeddings", true));
   EXPECT_TRUE(merged.find("lm_head.weight"));
+
+  std::erase_if(tensors,
+                [](const auto& tensor) { return checkpoint::is_embedding_name(tensor.first); });
+  checkpoint::write_safetensors(base.file("model.safetensors"), tensors, {{"format", "pt"}});
+  EXPECT_THAT(test::error_of<UserError>(
+                  [&] { merge_adapter(base.path(), folder.path(), out.file("again")); }),
+              testing::HasSubstr("the base's embedding is its tied head, lm_head.weight, alone"));
 }
 
 }  // namespace

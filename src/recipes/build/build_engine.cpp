@@ -136,10 +136,12 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
     nn::set_product_dtype(model, tensor::parse_dtype(*name).value());
   }
   const auto& moe = recipe.distributed.moe;
-  if (moe && moe->lm_head_precision && parallel.facts.plan.head.empty()) {
+  // Of stages only the last has a head.
+  const bool is_asked = moe && moe->lm_head_precision && mesh.size("pp") == 1;
+  if (is_asked && parallel.facts.plan.head.empty()) {
     place.reporter->warning(
         "distributed.moe.lm_head_precision has no effect: the head is the embedding");
-  } else if (moe && moe->lm_head_precision && !trains(model, parallel.facts.plan.head)) {
+  } else if (is_asked && !trains(model, parallel.facts.plan.head)) {
     place.reporter->warning(
         "distributed.moe.lm_head_precision has no effect: the head is not trained");
   }
