@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/system_limits.h"
 #include "recipes/check/check_recipe.h"
+#include "recipes/commands/export_command.h"
 #include "recipes/commands/export_parity.h"
 #include "recipes/commands/inspect_data.h"
 #include "recipes/commands/merge_command.h"
@@ -436,6 +437,28 @@ class MergeLoraCommand final {
   std::string base_, adapter_, out_;
 };
 
+class ExportCommand final {
+ public:
+  static constexpr const char* kName = "export";
+  static constexpr const char* kPurpose = "write a checkpoint as a Hugging Face folder";
+
+  explicit ExportCommand(CLI::App& command) {
+    command
+        .add_option("checkpoint", checkpoint_,
+                    "a run's checkpoint, e.g. checkpoints/run/LOWEST_VAL")
+        ->required();
+    command.add_option("out", out_, "new folder for the model")->required();
+  }
+
+  int run() const {
+    return recipes::with_terminal_progress(
+        "exporting", [&] { return recipes::run_export_command(checkpoint_, out_); });
+  }
+
+ private:
+  std::string checkpoint_, out_;
+};
+
 std::string version_text() {
   return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
 }
@@ -471,6 +494,7 @@ int dispatch(std::vector<std::string> arguments, const std::vector<std::string>&
   add_command<RenderChatCommand>(app, status);
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
+  add_command<ExportCommand>(app, status);
   add_setup_commands(app, status);
   add_report_commands(app, status);
   add_command<VersionCommand>(app, status);

@@ -61,13 +61,14 @@ TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
 TEST(CliTest, UnknownCommandsGetASuggestion) {
   const ProgramResult run = automodel({"chekc", kSmoke});
   EXPECT_EQ(run.status, 2);
-  EXPECT_EQ(run.err,
-            "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
-            "inspect-data, schema, "
-            "explain, "
-            "tokenize, render-chat, parity, merge-lora, ls, cp, new, doctor, completion, report, "
-            "watch, serve, version; "
-            "or give a recipe (.yaml)\n");
+  EXPECT_EQ(
+      run.err,
+      "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
+      "inspect-data, schema, "
+      "explain, "
+      "tokenize, render-chat, parity, merge-lora, export, ls, cp, new, doctor, completion, report, "
+      "watch, serve, version; "
+      "or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {

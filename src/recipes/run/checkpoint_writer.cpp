@@ -197,31 +197,44 @@ std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointCon
   return {};
 }
 
-bool CheckpointWriter::has_base() const {
-  if (recipe_.model.is_new()) return false;
-  const std::string& base = recipe_.model.folder;
-  if (recipe_.model.draws_weights() && !checkpoint::has_weights(base)) return false;
+namespace {
+
+/// Whether an export follows the files, dtypes and further tensors of the folder that the model
+/// began with; warns where that cannot be read any more.
+bool has_base(const Recipe& recipe, Reporter& reporter) {
+  if (recipe.model.is_new()) return false;
+  const std::string& base = recipe.model.folder;
+  if (recipe.model.draws_weights() && !checkpoint::has_weights(base)) return false;
   try {
     checkpoint::HfFolder::open(base);
     return true;
   } catch (const UserError& error) {
     // What was trained is saved all the same.
-    reporter_.warning(cat("the weights of ", base, " are not there any more (", error.what(),
-                          "): the exported model is without what they had beside the trained "
-                          "tensors, and has dtypes and files of its own"));
+    reporter.warning(cat("the weights of ", base, " are not there any more (", error.what(),
+                         "): the exported model is without what they had beside the trained "
+                         "tensors, and has dtypes and files of its own"));
     return false;
   }
+}
+
+}  // namespace
+
+checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
+                               std::vector<std::string> kept_prefixes, Reporter& reporter) {
+  checkpoint::HfExport what;
+  what.config = std::move(hf_config);
+  if (has_base(recipe, reporter)) what.original_folder = recipe.model.folder;
+  what.kept_prefixes = std::move(kept_prefixes);
+  what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
+  what.chat_template = recipe.dataset.plan->named_template();
+  return what;
 }
 
 std::vector<FileRecord> CheckpointWriter::export_model(const CheckpointContents& contents,
                                                        const std::string& folder,
                                                        ByteCounter& progress) const {
-  checkpoint::HfExport what;
-  what.config = contents.hf_config;
-  if (has_base()) what.original_folder = recipe_.model.folder;
-  what.kept_prefixes = contents.kept_prefixes;
-  what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
-  what.chat_template = recipe_.dataset.plan->named_template();
+  checkpoint::HfExport what =
+      export_of(recipe_, contents.hf_config, contents.kept_prefixes, reporter_);
   what.progress = &progress;
   const std::string target = path_join(folder, "model/consolidated");
   if (contents.part.count > 1) {

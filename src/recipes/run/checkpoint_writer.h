@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/hf_export.h"
 #include "checkpoint/lifecycle.h"
 #include "comm/watch/slow_work.h"
 #include "core/json.h"
@@ -57,6 +58,12 @@ checkpoint::ModelSignature signature_of(const Recipe& recipe);
 /// Hugging Face folder, since that folder has none any more.
 void check_base(const Recipe& recipe);
 
+/// How a recipe's model of this configuration is written as a Hugging Face folder: with the files,
+/// dtypes and further tensors of the folder that it began with, or, if that cannot be read any
+/// more, a warning and without them.
+checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
+                               std::vector<std::string> kept_prefixes, Reporter& reporter);
+
 /// Writes checkpoints, in the order that Lifecycle asks for.
 class CheckpointWriter final {
  public:
@@ -75,9 +82,6 @@ class CheckpointWriter final {
   std::vector<FileRecord> write_shared_files(const CheckpointContents& contents,
                                              const std::string& folder,
                                              ByteCounter& progress) const;
-  /// Whether an export follows the files, dtypes and further tensors of the folder that the model
-  /// began with; warns where that cannot be read any more.
-  bool has_base() const;
   std::vector<FileRecord> export_model(const CheckpointContents& contents,
                                        const std::string& folder, ByteCounter& progress) const;
   void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
