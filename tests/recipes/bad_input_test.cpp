@@ -52,19 +52,24 @@ TEST_F(BadInputTest, ALineThatIsNotJsonIsNamed) {
   EXPECT_THAT(result.err, HasSubstr("rows.jsonl:2: not valid JSON at byte 1"));
 }
 
-/// The batches of a step are taken before the step before it is trained.
+/// The batches of a step are taken before the step before it is trained. What was trained is saved.
 TEST_F(BadInputTest, ARowEndsTheRunWhenItIsDue) {
   const std::string row = "{\"question\": \"what is it\", \"answer\": \"a long answer\"}\n";
   const std::string rows = cat(row, row, row, row, "hello\n", row, row, row);
   for (const int64_t num_steps : {2, 3}) {
-    const std::string place = folder_.file(cat("run", num_steps));
-    const ProgramResult result = test::run_program(test::smoke_run(
-        place, {cat("--dataset.path_or_dataset_id=", folder_.write("rows.jsonl", rows)),
-                "--dataloader.shuffle=false", "--step_scheduler.local_batch_size=1",
-                "--step_scheduler.global_batch_size=2", "--step_scheduler.ckpt_every_steps=2",
-                cat("--step_scheduler.max_steps=", num_steps)}));
-    EXPECT_EQ(result.status, num_steps == 2 ? 0 : 3) << result.err;
-    EXPECT_TRUE(path_exists(path_join(place, "epoch_0_step_1"))) << result.err;
+    for (const int num_ranks : {1, 2}) {
+      const std::string place = folder_.file(cat("run", num_steps, num_ranks));
+      const ProgramResult result = test::run_program(test::smoke_run(
+          place,
+          {cat("--dataset.path_or_dataset_id=", folder_.write("rows.jsonl", rows)),
+           "--dataloader.shuffle=false", "--step_scheduler.local_batch_size=1",
+           "--step_scheduler.global_batch_size=2", "--step_scheduler.ckpt_every_steps=100",
+           cat("--nproc-per-node=", num_ranks), cat("--step_scheduler.max_steps=", num_steps)}));
+      EXPECT_EQ(result.status, num_steps == 2 ? 0 : 3) << result.err;
+      EXPECT_TRUE(path_exists(path_join(place, "epoch_0_step_1"))) << result.err;
+      EXPECT_TRUE(path_exists(path_join(place, "LATEST"))) << result.err;
+      if (num_steps == 3) EXPECT_THAT(result.err, HasSubstr("rows.jsonl:5: not valid JSON"));
+    }
   }
 }
 

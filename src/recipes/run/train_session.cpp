@@ -46,6 +46,9 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
   return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
 }
 
+/// Beyond every signal's number.
+constexpr int kDataFault = 1 << 20;
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
@@ -151,11 +154,11 @@ TrainSession::StepBatches TrainSession::next_batches() {
   return taken;
 }
 
-int TrainSession::agreed_signal() {
+int TrainSession::agreed_signal(bool has_fault) {
   constexpr double kNano = 1e9;
   const auto num_ranks = static_cast<size_t>(context_.group.size());
   std::vector<int64_t> values(1 + num_ranks);
-  values[0] = signals_.received();
+  values[0] = has_fault ? kDataFault : signals_.received();
   values[1 + static_cast<size_t>(context_.group.rank())] = std::llround(own_seconds_ * kNano);
   values = comm::max_over(context_.group, std::move(values));
   std::vector<double> seconds;
@@ -192,7 +195,7 @@ ExitCode TrainSession::run_to_end() {
     StepBatches taken = next_batches();
     while (!taken.batches.empty() && !is_stopped) {
       // The next batches are taken first: only then is it known whether these end the epoch. A row
-      // that cannot be read ends the run when it is due, after the step before it.
+      // that cannot be read ends the run when it is due, after the step before it was saved.
       StepBatches next;
       std::exception_ptr fault;
       try {
@@ -201,7 +204,7 @@ ExitCode TrainSession::run_to_end() {
         fault = std::current_exception();
       }
       if (is_starting_) context_.times->end("first batches");
-      is_stopped = run_step(taken, !fault && next.batches.empty());
+      is_stopped = run_step(taken, !fault && next.batches.empty(), fault != nullptr);
       if (fault && !is_stopped) std::rethrow_exception(fault);
       taken = std::move(next);
     }
@@ -228,7 +231,7 @@ ExitCode TrainSession::run_to_end() {
   return ExitCode::kDone;
 }
 
-bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch) {
+bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch, bool has_fault) {
   const training::StepResult result = train(taken);
   records_.saved(checkpoint_.take_finished());
   if (!result.is_skipped) checkpoint_.prepare(state());
@@ -239,8 +242,9 @@ bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch) {
     records_.skipped(result, {taken.begin, taken.position});
   }
   // A signal in the last step changes nothing: no later run would validate and export.
-  if (!is_last) stopped_by_ = agreed_signal();
-  const bool is_preempted = stopped_by_ != 0;
+  const int agreed = is_last ? 0 : agreed_signal(has_fault);
+  stopped_by_ = agreed == kDataFault ? 0 : agreed;
+  const bool is_preempted = agreed != 0;
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_.is_validation_step(ends_epoch, is_preempted)) validation = validate();
   if (recipe_.checkpoint.enabled && scheduler_.is_checkpoint_step(ends_epoch, is_preempted)) {
@@ -252,7 +256,8 @@ bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch) {
   }
   scheduler_.advance_step();
   records_.restart_clock();
-  return is_last || is_preempted;
+  // Where another rank's data have a fault, that rank ends the run.
+  return is_last || stopped_by_ != 0;
 }
 
 training::StepResult TrainSession::train(const StepBatches& taken) {

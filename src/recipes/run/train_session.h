@@ -55,15 +55,16 @@ class TrainSession final {
   bool roll_back(const training::StepResult& result, const StepBatches& taken);
   StepBatches next_batches();
   /// One optimizer step with logging, validation and saving; returns true when the run ends after
-  /// it.
-  bool run_step(const StepBatches& taken, bool ends_epoch);
+  /// it. `has_fault`: this rank has no data to go on with, which ends the run after a save.
+  bool run_step(const StepBatches& taken, bool ends_epoch, bool has_fault);
   training::StepResult train(const StepBatches& taken);
   std::vector<std::pair<std::string, double>> validate();
   ExitCode run_to_end();
   void save(const SaveRequest& request);
-  /// Called after a step: returns the signal that any rank has received, 0 for none. In the same
-  /// message the ranks tell each other how long they worked without waiting for others.
-  int agreed_signal();
+  /// Called after a step: returns the signal that any rank has received, 0 for none, kDataFault
+  /// where any has such a fault. In the same message the ranks tell each other how long they worked
+  /// without waiting for others.
+  int agreed_signal(bool has_fault);
   SessionState state();
   /// How ranks wait while others read or write files.
   comm::SlowWork& slow_work();
