@@ -90,6 +90,27 @@ TEST_F(ChatDatasetTest, CountsTheAssistantsTurnsOnly) {
   }
 }
 
+TEST_F(ChatDatasetTest, AnswersThatAreMarkedAsNoneToLearnDoNotCount) {
+  const std::string marked =
+      replace_all(kTwoTurns, R"("content": "B"})", R"("content": "B", "weight": 0})");
+  const std::string share_gpt =
+      R"({"conversations": [{"from": "human", "value": "A"}, )"
+      R"({"from": "gpt", "value": "B", "train": false}, {"from": "human", "value": "C"}, )"
+      R"({"from": "gpt", "value": "D", "train": true, "weight": 1}]})"
+      "\n";
+  for (const std::string& lines : {marked, share_gpt}) {
+    EXPECT_EQ(text_of(ChatDataset(config_for(lines), encoder_).at(0).labels), "___________a(D)");
+    EXPECT_EQ(text_of(ChatDataset(config_for(lines, kMarked), encoder_).at(0).labels),
+              "_____________D)");
+  }
+  constexpr const char* kOneBlock =
+      "{% generation %}{% for m in messages %}{{ m.content }}"
+      "{% endfor %}{% endgeneration %}";
+  EXPECT_EQ(error_for(marked, kOneBlock),
+            "x.jsonl:1: the template writes 1 generation blocks for 2 messages of the assistant, "
+            "so those with weight 0 cannot be told");
+}
+
 TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
   ChatDatasetConfig config = config_for(kTwoTurns, kMarked);
   config.seq_length = 7;

@@ -223,11 +223,48 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
   return tokens;
 }
 
+namespace {
+
+/// False for an answer that is marked as none to learn: `weight: 0`, as OpenAI's files have it, or
+/// `train: false`.
+bool is_trained(const Json& message) {
+  const Json* weight = message.find("weight");
+  const Json* train = message.find("train");
+  const bool is_weightless = weight != nullptr && weight->is_number() && weight->as_double() == 0;
+  return !is_weightless && !(train != nullptr && train->is_bool() && !train->as_bool());
+}
+
+/// The generation blocks of the answers to learn. Throws InputError where some are marked and the
+/// template does not write one block for each answer.
+std::vector<chat::Rendering::Span> trained_spans(const std::vector<chat::Rendering::Span>& spans,
+                                                 const Json& messages, const std::string& origin) {
+  std::vector<const Json*> answers;
+  for (const Json& message : messages.as_array()) {
+    if (has_role(message, "assistant")) answers.push_back(&message);
+  }
+  const bool are_all_trained =
+      std::ranges::all_of(answers, [](const Json* answer) { return is_trained(*answer); });
+  if (are_all_trained) return spans;
+  if (spans.size() != answers.size()) {
+    throw InputError(cat(origin, ": the template writes ", spans.size(), " generation blocks for ",
+                         answers.size(),
+                         " messages of the assistant, so those with weight 0 cannot be told"));
+  }
+  std::vector<chat::Rendering::Span> kept;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (is_trained(*answers[i])) kept.push_back(spans[i]);
+  }
+  return kept;
+}
+
+}  // namespace
+
 std::vector<bool> ChatFormatter::mask_of_assistant(const ChatTokens& tokens,
                                                    const std::vector<chat::Rendering::Span>& spans,
                                                    const Conversation& conversation) const {
   if (template_for(conversation).parsed.has_generation()) {
-    return mask_of_spans(tokens, spans, conversation.origin);
+    return mask_of_spans(tokens, trained_spans(spans, conversation.messages, conversation.origin),
+                         conversation.origin);
   }
   if (options_.format.answer_only_loss_mask) return mask_of_turns(tokens, conversation);
   return std::vector<bool>(tokens.ids.size(), true);
@@ -308,7 +345,7 @@ std::vector<bool> ChatFormatter::mask_of_turns(const ChatTokens& tokens,
             "blocks, or rows whose only message of the assistant is the last"));
   };
   for (size_t i = 0; i < list.size(); ++i) {
-    if (!has_role(list[i], "assistant")) continue;
+    if (!has_role(list[i], "assistant") || !is_trained(list[i])) continue;
     const size_t begin = num_tokens_of(i);
     const size_t end = num_tokens_of(i + 1);
     for (size_t at = begin; at < end; ++at) mask[at] = true;

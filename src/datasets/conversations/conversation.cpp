@@ -120,6 +120,9 @@ Json from_share_gpt(const Json& turn, const std::string& where) {
   Json out = Json::object();
   out["role"] = role;
   out["content"] = content_text(value == nullptr ? Json() : *value, where);
+  for (const char* mark : {"weight", "train"}) {
+    if (const Json* said = turn.find(mark)) out[mark] = *said;
+  }
   return out;
 }
 
