@@ -1,6 +1,7 @@
 #include "recipes/records/run_log.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -85,6 +86,18 @@ TEST_F(RunLogTest, DataThatAreCalledAsALogMightBeAreLeftAlone) {
     open(5, is_resumed);
     EXPECT_EQ(read_file(folder_.file("validation_rows.jsonl")), rows);
     EXPECT_TRUE(is_directory(folder_.file("validation_more.jsonl")));
+  }
+}
+
+TEST_F(RunLogTest, LongDataAreLeftAloneToo) {
+  std::string rows;
+  while (rows.size() < (70U << 10))
+    rows += "{\"step\": 7, \"text\": \"" + std::string(99, 'a') + "\"}\n";
+  folder_.write("validation_rows.jsonl", rows);
+  ASSERT_EQ(::mkfifo(folder_.file("validation_pipe.jsonl").c_str(), 0600), 0);
+  for (const bool is_resumed : {true, false}) {
+    open(5, is_resumed);
+    EXPECT_EQ(read_file(folder_.file("validation_rows.jsonl")), rows);
   }
 }
 

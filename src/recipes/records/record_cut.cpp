@@ -35,17 +35,26 @@ std::optional<int64_t> step_of(const std::string& line) {
 /// How every record of a run begins.
 constexpr std::string_view kRecordBegin = "{\"step\":";
 
-/// Whether a line is a record of a run or a part of one. Lines of a user's data may have a step,
-/// but not before the time at which it ended.
-bool is_record_or_torn(const std::string& line) {
+/// Whether a line is a record of a run, whole. Lines of a user's data may have a step, but not
+/// before the time at which it ended.
+bool is_record(const std::string& line) {
   if (!line.starts_with(kRecordBegin)) return false;
   try {
     const Json record = Json::parse(line, "");
     const Json* const time = record.find("timestamp");
     return time != nullptr && time->is_string();
   } catch (const InputError&) {
-    return true;
+    return false;
   }
+}
+
+/// Whether a text is what a crash leaves of a log that has no whole line: a part of its first one,
+/// or zeros.
+bool is_torn_record(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  if (text.empty() || text.front() == '\0' || kRecordBegin.starts_with(text)) return true;
+  const bool is_line = text.find('\n') == std::string_view::npos;
+  return is_line && text.starts_with(kRecordBegin) && !step_of(std::string(text));
 }
 
 struct RecordLine {
@@ -166,11 +175,10 @@ void keep_records_below(const std::string& path, int64_t first_step) {
 
 bool holds_records(const std::string& path) {
   constexpr uint64_t kBeginning = 1 << 16;
-  const std::string text = DataFile(path).read(0, kBeginning);
-  // What a crash leaves of a log that has no whole line: a part of its first one, or zeros.
-  if (kRecordBegin.starts_with(text) || text.front() == '\0') return true;
-  const std::vector<std::string> lines = split(text, '\n');
-  return std::ranges::any_of(lines, is_record_or_torn);
+  const DataFile file(path);
+  const std::string text = file.read(0, kBeginning);
+  if (file.size() <= kBeginning && is_torn_record(text)) return true;
+  return std::ranges::any_of(split(text, '\n'), is_record);
 }
 
 void drop_records_from(const std::string& path, int64_t first_step) {

@@ -1,5 +1,6 @@
 #include "recipes/records/run_log.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ std::vector<std::string> logs_in(const std::string& folder) {
     const bool may_be_log = name == kTrainingLog || name.starts_with("validation");
     if (!may_be_log || !name.ends_with(".jsonl")) continue;
     const std::string path = path_join(folder, name);
-    if (path_exists(path) && !is_directory(path) && holds_records(path)) logs.push_back(name);
+    if (std::filesystem::is_regular_file(path) && holds_records(path)) logs.push_back(name);
   }
   return logs;
 }
