@@ -88,6 +88,9 @@ std::shared_ptr<arrow::DataType> without_dictionary(const std::shared_ptr<arrow:
           fields[0], static_cast<const arrow::FixedSizeListType&>(*type).list_size());
     case arrow::Type::STRUCT:
       return arrow::struct_(fields);
+    case arrow::Type::MAP:
+      return std::make_shared<arrow::MapType>(
+          fields[0], static_cast<const arrow::MapType&>(*type).keys_sorted());
     default:
       return type;
   }
@@ -167,8 +170,6 @@ struct TableFile::State {
   State(const std::string& path, const std::string& copies)
       : copy(find_or_make_copy(path, copies, kCopyEnding,
                                [&](const std::string& to) { write_copy(path, to); })) {
-    // Rows hold every column of text, whose beginning would be parsed for it.
-    if (!is_delimited_text(path)) left_out = open_batches(path).left_out;
     // Our own file, that nobody writes to: reading it cannot fail later.
     map = read_by_same_thread(
         take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path));
@@ -186,7 +187,6 @@ struct TableFile::State {
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
   std::vector<int64_t> first_rows;  ///< of each batch, and the total at the end
   std::vector<std::string> columns;
-  std::vector<std::string> left_out;
 };
 
 bool is_table_name(std::string_view path) {
@@ -195,7 +195,7 @@ bool is_table_name(std::string_view path) {
 }
 
 TableFile::TableFile(const std::string& path, const std::string& copies)
-    : state_(with_name(path, [&] { return std::make_unique<State>(path, copies); })) {}
+    : path_(path), state_(with_name(path, [&] { return std::make_unique<State>(path, copies); })) {}
 
 TableFile::~TableFile() = default;
 TableFile::TableFile(TableFile&&) noexcept = default;
@@ -208,8 +208,8 @@ const std::vector<std::string>& TableFile::columns() const {
   return state_->columns;
 }
 
-const std::vector<std::string>& TableFile::left_out() const {
-  return state_->left_out;
+std::vector<std::string> TableFile::left_out() const {
+  return with_name(path_, [&] { return open_batches(path_).left_out; });
 }
 
 uint64_t TableFile::checksum() const {

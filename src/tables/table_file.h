@@ -33,8 +33,9 @@ class TableFile final {
   int64_t size() const;
   /// Columns that rows have, in the file's order.
   const std::vector<std::string>& columns() const;
-  /// Columns that rows do not have, each with its type in brackets.
-  const std::vector<std::string>& left_out() const;
+  /// Columns that rows do not have, each with its type in brackets. Reads the file's beginning, and
+  /// throws InputError where that is not there any more.
+  std::vector<std::string> left_out() const;
   /// Safe to call from several threads.
   Json row(int64_t index) const;
   /// The checksum of the file's bytes.
@@ -42,6 +43,7 @@ class TableFile final {
 
  private:
   struct State;
+  std::string path_;
   std::unique_ptr<State> state_;
 };
 

@@ -111,6 +111,13 @@ TEST(InspectDataTest, ShowsWhatCountsInEachDocumentOfAPack) {
        "--dataset.column_mapping.answer=a", "--packed_sequence.packed_sequence_size=64"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, testing::HasSubstr("\nHi O[[ne]]Who T[[wo]]\n---\n1 rows;"));
+  const test::ProgramResult padded = test::run_program(
+      {test::automodel_binary(), "inspect-data", "recipes/smoke/tiny_llama_sft.yaml",
+       cat("--dataset.path_or_dataset_id=", data), "--dataset.column_mapping.question=q",
+       "--dataset.column_mapping.answer=a", "--packed_sequence.packed_sequence_size=64",
+       "--packed_sequence.pad_to_multiple_of=4"});
+  EXPECT_THAT(padded.out, testing::HasSubstr("\nHi O[[ne]]<|pad|>"));
+  EXPECT_THAT(padded.out, testing::HasSubstr("Who T[[wo]]<|pad|>"));
 }
 
 TEST(InspectDataTest, NamesAllWrongRowsAndShowsTheOthers) {

@@ -169,6 +169,14 @@ TEST(DataLayoutTest, AListOfFilesThatCannotBeReadIsNotPassedOver) {
                 return read_card("---\n\"configs\":\n- a: 1\n  a: 2\n---\n", "README.md");
               }),
               testing::HasSubstr("line 3 of its head: "));
+  for (const char* form :
+       {"configs :\n- config_name: a\n", "  configs:\n  - config_name: a\n",
+        "{license: mit, configs: [{config_name: a}]}\n", "configs: [\n  {config_name: a}\n]\n",
+        "x: &n a\nconfigs:\n- config_name: *n\n"}) {
+    const std::vector<CardConfig> configs = read_card(cat("---\n", form, "---\n"), "README.md");
+    ASSERT_EQ(configs.size(), 1U) << form;
+    EXPECT_EQ(configs[0].name, "a");
+  }
   for (const char* other : {"x: !!set {a, b}\n", "x: !!foo 1\n", "? null\n: 1\n", "x: {\n"}) {
     for (const std::string& head : {cat(list, other), cat(other, list)}) {
       const std::vector<CardConfig> configs = read_card(cat("---\n", head, "---\n"), "README.md");

@@ -26,8 +26,8 @@ bool is_configs_key(const std::string& line) {
          line.starts_with("'configs':");
 }
 
-/// The head with the lines of `configs` alone, the others empty: what other keys of a card hold is
-/// none of ours. Nothing where no line begins with that key.
+/// The head with the lines of `configs` alone, the others empty; nothing where no line begins with
+/// that key.
 std::string configs_of(const std::string& head) {
   std::string kept;
   bool is_inside = false, is_there = false;
@@ -40,6 +40,24 @@ std::string configs_of(const std::string& head) {
     kept += '\n';
   }
   return is_there ? kept : "";
+}
+
+/// `fault`: what is wrong with it, empty if nothing is.
+Node parse_head(const std::string& head, const std::string& name, std::string& fault) {
+  config::Sources sources;
+  config::Source source;
+  source.name = name;
+  source.text = head;
+  sources.push_back(std::move(source));
+  config::Diagnostics diagnostics(sources);
+  Node root = config::read_yaml(sources, 0, diagnostics);
+  const auto& findings = diagnostics.findings();
+  const auto first =
+      std::ranges::find(findings, config::Severity::kError, &config::Finding::severity);
+  fault = first == findings.end()
+              ? ""
+              : cat("line ", first->position.line, " of its head: ", first->text);
+  return root;
 }
 
 std::vector<std::string> texts_of(const Node& node) {
@@ -77,21 +95,19 @@ std::vector<CardFiles> read_data_files(const Node& node) {
 }  // namespace
 
 std::vector<CardConfig> read_card(const std::string& text, const std::string& name) {
-  const std::string head = configs_of(head_of(text));
+  const std::string head = head_of(text);
   if (head.empty()) return {};
-  config::Sources sources;
-  config::Source source;
-  source.name = name;
-  source.text = head;
-  sources.push_back(std::move(source));
-  config::Diagnostics diagnostics(sources);
-  const Node root = config::read_yaml(sources, 0, diagnostics);
-  if (diagnostics.has_errors()) {
-    const auto& findings = diagnostics.findings();
-    const auto first =
-        std::ranges::find(findings, config::Severity::kError, &config::Finding::severity);
-    throw InputError(cat(name, ": its `configs`, which say what files there are, cannot be read: ",
-                         "line ", first->position.line, " of its head: ", first->text));
+  std::string fault;
+  Node root = parse_head(head, name, fault);
+  if (!fault.empty()) {
+    // What other keys of a card hold is none of ours.
+    const std::string own = configs_of(head);
+    if (own.empty() && head.find("configs") == std::string::npos) return {};
+    if (!own.empty()) root = parse_head(own, name, fault);
+    if (!fault.empty()) {
+      throw InputError(
+          cat(name, ": its `configs`, which say what files there are, cannot be read: ", fault));
+    }
   }
   const Node* configs = root.is_mapping() ? root.find("configs") : nullptr;
   if (configs == nullptr || configs->is_null()) return {};

@@ -54,9 +54,14 @@ struct CountedTokens {
       for (size_t i = begin; i < end; ++i) {
         if (is_unshifted) {
           add(sample.input_ids[i], sample.labels[i]);
-        } else {
-          add(sample.input_ids[i], i > begin ? sample.labels[i - 1] : kIgnoreIndex);
+          continue;
         }
+        int64_t label = i > begin ? sample.labels[i - 1] : kIgnoreIndex;
+        if (label != kIgnoreIndex && label != sample.input_ids[i]) {  // padding follows
+          add(label, label);
+          label = kIgnoreIndex;
+        }
+        add(sample.input_ids[i], label);
       }
       if (is_unshifted || length == 0) continue;
       if (const int64_t last = sample.labels[end - 1]; last != kIgnoreIndex) add(last, last);
