@@ -247,17 +247,33 @@ class MergedSource final : public checkpoint::TensorSource {
     }
   }
 
+  /// The embedding's name where the base's head is the embedding.
+  std::optional<std::string> tied_embedding() const {
+    const Json& config = base_.config();
+    if (models::find_family(config).is_known && models::check_config(config).empty()) {
+      const auto model = models::build_causal_lm(config, at::kFloat);
+      std::optional<std::string> name;
+      for (const tensor::ParameterPart& part : model->key_map()) {
+        if (checkpoint::is_head_name(part.name)) return std::nullopt;
+        if (part.parameter == "model.embed_tokens.weight") name = part.name;
+      }
+      return name;
+    }
+    const auto embedding = std::ranges::find_if(base_.names(), checkpoint::is_embedding_name);
+    const bool is_tied = config.get("tie_word_embeddings", true);
+    return is_tied && embedding != base_.names().end() ? std::optional(*embedding) : std::nullopt;
+  }
+
   void add(const std::string& module, std::vector<std::string>& faults) {
     auto name = checkpoint::find_name(base_, module + ".weight");
-    if (checkpoint::is_head_name(module + ".weight")) {
-      const auto embedding = std::ranges::find_if(base_.names(), checkpoint::is_embedding_name);
-      const bool has_embedding = embedding != base_.names().end();
-      if (!has_embedding && base_.config().get("tie_word_embeddings", false)) {
+    if (const auto tied = tied_embedding(); tied && checkpoint::is_head_name(module + ".weight")) {
+      const auto embedding = checkpoint::find_name(base_, *tied);
+      if (!embedding) {
         faults.push_back(cat("the base's embedding is its tied head, ", module, ".weight, alone, ",
                              "and the merged model needs both: save the base with its embedding"));
         return;
       }
-      if (!name && has_embedding && base_.config().get("tie_word_embeddings", true)) {
+      if (!name) {
         name = head_from_ = *embedding;
         head_ = module + ".weight";
       }
@@ -386,11 +402,13 @@ int64_t merge_adapter(const std::string& base, const std::string& adapter,
   const MergedSource source(folder, adapter);
   Json config = folder.config();
   if (source.is_head_untied()) config["tie_word_embeddings"] = Json(false);
+  // An adapter is used with the chat template that it was trained with.
+  const bool has_tokenizer = path_exists(path_join(adapter, "tokenizer.json"));
   checkpoint::save_hf_folder(out, source,
                              {.config = std::move(config),
                               .original_folder = base,
                               .kept_prefixes = {},
-                              .tokenizer_folder = base});
+                              .tokenizer_folder = has_tokenizer ? adapter : base});
   return source.num_changed();
 }
 
