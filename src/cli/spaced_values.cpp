@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "recipes/read/recipe_schema.h"
 
 namespace automodel::cli {
 
@@ -25,6 +26,16 @@ std::string_view assigned_key(std::string_view word) {
   if (word.starts_with("-") || equals == std::string_view::npos) return {};
   const std::string_view key = word.substr(0, equals);
   return key.find_first_of(" \t[]{}'\",:/") == std::string_view::npos ? key : std::string_view();
+}
+
+/// Whether a word is `section.key=value` of a section that recipes have.
+bool changes_section(std::string_view word) {
+  const std::string_view key = assigned_key(word);
+  const size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return false;
+  const std::string_view section = key.substr(0, dot);
+  return section.starts_with("validation_dataset_") ||
+         recipes::recipe_schema().at("properties").contains(section);
 }
 
 /// Whether a word is -x and more, of one letter.
@@ -62,8 +73,9 @@ void join_spaced_values(const CLI::App& app, std::vector<std::string>& arguments
                        is_yaml);
   };
   const auto may_be_value = [&](const std::string& next) {
-    return !next.starts_with("--") && option_of(*command, next) == nullptr &&
-           assigned_key(next).find('.') == std::string_view::npos;
+    if (next.starts_with("--") || changes_section(next)) return false;
+    const CLI::Option* const option = option_of(*command, next);
+    return option == nullptr || (next.size() > 2 && option->get_expected_min() == 0);
   };
   std::vector<std::string> joined = {arguments[0]};
   for (size_t i = 1; i < arguments.size(); ++i) {

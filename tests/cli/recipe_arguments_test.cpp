@@ -45,6 +45,14 @@ TEST(RecipeArgumentsTest, AValueBehindItsKeyIsNotTakenForTheRecipe) {
   }
 }
 
+TEST(RecipeArgumentsTest, AValueMayLookLikeAChangeOfNoSection) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      automodel({"check", kSmoke, "--checkpoint.checkpoint_dir", "v.lr=1", "--optimizer.lr", "-1"});
+  EXPECT_THAT(run.out, HasSubstr("command line: error: expected a number at least 0")) << run.err;
+  EXPECT_THAT(run.out, HasSubstr(": 1 mistake")) << run.out;
+}
+
 TEST(RecipeArgumentsTest, ASignOfEqualityInItsPathLeavesARecipeARecipe) {
   const TemporaryDirectory folder;
   create_directories(folder.file("lr=1"));
