@@ -141,11 +141,19 @@ AddedToken special_token(const Json& value, const std::map<int64_t, AddedToken>&
   return token;
 }
 
+std::string text_of_token(const Json& value) {
+  return value.is_object() ? text_or_empty(value, "content")
+                           : (value.is_string() ? value.as_string() : "");
+}
+
 /// What the files beside tokenizer.json say of special tokens, in one place.
 struct SpecialTokenEntries {
   Json config;                        ///< bos_token and the like, and extra_special_tokens, a list
   Json own_names = Json::object();    ///< of the model: image_token
   Json own_strings = Json::object();  ///< the same, behind these
+  /// The tokens that make those of added_tokens.json special. transformers does not know again what
+  /// tokenizer_config.json says with properties.
+  std::set<std::string> texts;
 
   explicit SpecialTokenEntries(Json tokenizer_config) : config(std::move(tokenizer_config)) {
     for (const auto& [name, value] : config.as_object()) {
@@ -159,6 +167,15 @@ struct SpecialTokenEntries {
 
   /// special_tokens_map.json of old folders comes before tokenizer_config.json.
   void merge(const Json& map) {
+    for (const std::string_view name : kNames) {
+      const Json* of_map = map.find(name);
+      add_text(of_map != nullptr ? of_map : config.find(name), of_map != nullptr);
+    }
+    for (const Json* from : {&map, static_cast<const Json*>(&config)}) {
+      const Json* extra = from->find("extra_special_tokens");
+      if (extra == nullptr || !extra->is_array()) continue;
+      for (const Json& value : extra->as_array()) add_text(&value, from == &map);
+    }
     for (const auto& [key, value] : map.as_object()) {
       if (key == "extra_special_tokens" && value.is_array() && is_filled(key)) {
         for (const Json& token : value.as_array()) config[key].push_back(token);
@@ -181,6 +198,12 @@ struct SpecialTokenEntries {
  private:
   static bool is_own_name(const std::string& key) {
     return key.ends_with("_token") && std::ranges::find(kNames, key) == kNames.end();
+  }
+
+  void add_text(const Json* value, bool may_be_object) {
+    if (value != nullptr && (may_be_object || value->is_string())) {
+      texts.insert(text_of_token(*value));
+    }
   }
 
   bool is_filled(const std::string& key) const {
@@ -297,22 +320,9 @@ std::map<int64_t, AddedToken> read_added_tokens_decoder(const Json& decoder,
   return tokens;
 }
 
-std::string text_of_token(const Json& value) {
-  return value.is_object() ? text_or_empty(value, "content")
-                           : (value.is_string() ? value.as_string() : "");
-}
-
-/// added_tokens.json of old folders: {token: id}. Those that `config` names are special.
+/// added_tokens.json of old folders: {token: id}.
 std::map<int64_t, AddedToken> read_legacy_added_tokens(const std::string& path,
-                                                       const Json& config) {
-  std::set<std::string> specials;
-  for (const std::string_view name : kNames) {
-    if (const Json* value = config.find(name)) specials.insert(text_of_token(*value));
-  }
-  const Json* extra = config.find("extra_special_tokens");
-  if (extra != nullptr && extra->is_array()) {
-    for (const Json& value : extra->as_array()) specials.insert(text_of_token(value));
-  }
+                                                       const std::set<std::string>& specials) {
   std::map<int64_t, AddedToken> tokens;
   const Json ids = read_object(path);
   for (const auto& [content, value] : ids.as_object()) {
@@ -349,7 +359,7 @@ FolderSettings read_folder(const std::string& folder, const Document& document) 
   } else {
     entries.merge(read_object(path_join(folder, "special_tokens_map.json")));
     settings.listed_tokens =
-        read_legacy_added_tokens(path_join(folder, "added_tokens.json"), entries.config);
+        read_legacy_added_tokens(path_join(folder, "added_tokens.json"), entries.texts);
   }
   entries.finish();
   SpecialTokenReader(config_path, document, settings).read(entries);
