@@ -98,11 +98,12 @@ class PipelinePass final : public training::BatchPass {
   }
 
   std::vector<tensor::Batch> cut(const tensor::Batch& on_cpu) const {
-    const tensor::Batch batch = options_.sharder.shard(on_cpu).to(options_.device);
+    const tensor::Batch batch = options_.sharder.shard(on_cpu);
     std::vector<tensor::Batch> microbatches;
     const int64_t size = options_.microbatch_size;
     for (int64_t first = 0; first < batch.num_sequences(); first += size) {
-      microbatches.push_back(batch.sequences(first, std::min(size, batch.num_sequences() - first)));
+      const int64_t count = std::min(size, batch.num_sequences() - first);
+      microbatches.push_back(batch.sequences(first, count).to(options_.device));
     }
     if (options_.listener.on_cut) options_.listener.on_cut(on_cpu, microbatches);
     return microbatches;
