@@ -90,7 +90,22 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"deepspeed", "distributed"},
 };
 
+constexpr std::pair<std::string_view, std::string_view> kTargets[] = {
+    {"model", "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained"},
+    {"optimizer", "torch.optim.AdamW"},
+    {"dataset", "nemo_automodel.components.datasets.llm.chat_dataset.ChatDataset"},
+    {"loss_fn", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"},
+    {"peft", "nemo_automodel.components._peft.lora.PeftConfig"},
+};
+
 }  // namespace
+
+std::string_view example_target(std::string_view section) {
+  const std::string_view kind = section.starts_with("validation_dataset") ? "dataset" : section;
+  const auto* const found =
+      std::ranges::find(kTargets, kind, [](const auto& target) { return target.first; });
+  return found == std::end(kTargets) ? std::string_view() : found->second;
+}
 
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere() {
   return kNames;

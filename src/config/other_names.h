@@ -14,6 +14,9 @@ std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere()
 /// names that they have not, or that are the same here.
 std::string_view name_here(std::string_view name_elsewhere);
 
+/// A `_target_` for a section of this name, as upstream calls it; "" for sections without one.
+std::string_view example_target(std::string_view section);
+
 /// "; did you mean 'lr'?" for a key that is not among `valid`: the one of that meaning, else one
 /// spelled alike; "" when there is neither.
 std::string hint_for_key(std::string_view key, std::span<const std::string> valid);

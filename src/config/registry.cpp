@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/other_names.h"
 #include "core/text.h"
 
 namespace automodel::config {
@@ -97,7 +98,10 @@ void report_missing_target(const Node& section, Diagnostics& diagnostics) {
     diagnostics.unknown_key(child, cat("unknown key '", child.key(), "'", hint));
     return;
   }
-  diagnostics.missing(section, kTarget, "No _target_ found to instantiate");
+  const std::string_view example = example_target(section.path());
+  diagnostics.missing(section, kTarget,
+                      cat("No _target_ found to instantiate",
+                          example.empty() ? "" : cat("; write one, e.g. _target_: ", example)));
 }
 
 std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics) {

@@ -1,5 +1,6 @@
 #include "config/registry.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/load.h"
@@ -137,6 +138,15 @@ TEST(RegistryErrorTest, NoTarget) {
             "r.yaml:1:1: error: No _target_ found to instantiate [o._target_]\n"
             "  o: {lr: 1}\n"
             "  ^");
+}
+
+TEST(RegistryErrorTest, AKnownSectionWithoutATargetIsTold) {
+  const Document document = load_text("optimizer: {lr: 1}\n", "r.yaml");
+  Diagnostics diagnostics(document.sources);
+  EXPECT_FALSE(split_target(*document.root.find("optimizer"), diagnostics));
+  EXPECT_THAT(join(diagnostics.render_all(Severity::kError), "\n"),
+              testing::HasSubstr("No _target_ found to instantiate; write one, e.g. _target_: "
+                                 "torch.optim.AdamW [optimizer._target_]"));
 }
 
 TEST(RegistryErrorTest, AMisspeltTargetIsNamed) {

@@ -189,6 +189,12 @@ void check_split_of_files(const DatasetSection& section, Diagnostics& diagnostic
   if (key == nullptr || !source->split) return;
   for (const datasets::Split& split : datasets::Split::parse_sum(*source->split)) {
     if (split.name == "train") continue;
+    if (parse_double(split.name)) {
+      diagnostics.error(*key, cat("a split is a name or a slice of one, found '", split.name,
+                                  "': 'train[:90%]' takes the first 90 % of the rows, "
+                                  "'train[90%:]' the rest"));
+      continue;
+    }
     diagnostics.warning(*key, cat("all rows of ", files, " are taken as '", split.name,
                                   "': only data sets of the hub and folders have splits"));
     return;

@@ -67,6 +67,10 @@ struct Inactive {
   Check check;
 };
 
+constexpr const char* kNoPreferences =
+    "training on preferences (DPO, ORPO, KTO, reward models) is not in this version";
+constexpr const char* kNoReinforcement = "reinforcement learning is not in this version";
+
 constexpr Inactive kInactiveSections[] = {
     {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0",
      check_of_class<RngSection>},
@@ -90,6 +94,16 @@ constexpr Inactive kInactiveSections[] = {
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
+    {"dpo", true, "", kNoPreferences, nullptr},
+    {"orpo", true, "", kNoPreferences, nullptr},
+    {"kto", true, "", kNoPreferences, nullptr},
+    {"reward_model", true, "", kNoPreferences, nullptr},
+    {"grpo", true, "", kNoReinforcement, nullptr},
+    {"ppo", true, "", kNoReinforcement, nullptr},
+    {"early_stopping", true, "",
+     "early stopping is not in this version; `automodel watch` and `automodel report` show where "
+     "the validation loss turns, and LOWEST_VAL keeps that checkpoint",
+     nullptr},
     {"wandb", true, "enable",
      "Weights & Biases is not in this version: set wandb.enable: false; the section tensorboard "
      "writes event files, which `wandb sync --sync-tensorboard DIR` of wandb up to 0.29.0 takes",
