@@ -244,20 +244,20 @@ bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch, bool has_
   // A signal in the last step changes nothing: no later run would validate and export.
   const int agreed = is_last ? 0 : agreed_signal(has_fault);
   stopped_by_ = agreed == kDataFault ? 0 : agreed;
-  const bool is_preempted = agreed != 0;
+  const bool is_preempted = stopped_by_ != 0;
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_.is_validation_step(ends_epoch, is_preempted)) validation = validate();
-  if (recipe_.checkpoint.enabled && scheduler_.is_checkpoint_step(ends_epoch, is_preempted)) {
+  if (recipe_.checkpoint.enabled && scheduler_.is_checkpoint_step(ends_epoch, agreed != 0)) {
     save({.position = taken.position,
           .train_loss = result.loss,
           .validation_losses = validation,
           .is_final = is_last,
-          .ends_run = is_last || is_preempted});
+          .ends_run = is_last || agreed != 0});
   }
   scheduler_.advance_step();
   records_.restart_clock();
   // Where another rank's data have a fault, that rank ends the run.
-  return is_last || stopped_by_ != 0;
+  return is_last || is_preempted;
 }
 
 training::StepResult TrainSession::train(const StepBatches& taken) {
