@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -318,6 +319,14 @@ std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std:
   TextWriter writer(to);
   writer.copy_tokenizer(from, chat_template);
   return writer.take();
+}
+
+std::string new_folder(const std::string& path) {
+  std::string whole = std::filesystem::weakly_canonical(path).string();
+  if (path_exists(path) || path_exists(whole)) {
+    throw InputError(cat(path, " is there already: name a folder that is not"));
+  }
+  return whole;
 }
 
 std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,

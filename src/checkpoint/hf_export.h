@@ -58,6 +58,10 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
 std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to,
                                              const std::optional<std::string>& chat_template = {});
 
+/// The path of a folder that a command is asked to make, without ".." in it: folders on the way are
+/// made, after which "new/../there" would be there. Throws InputError where something is there.
+std::string new_folder(const std::string& path);
+
 /// Does all of the above in one process; transformers can load the folder. Holds at most a piece of
 /// one tensor in memory. Throws InputError (e.g. disk full).
 std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,

@@ -10,17 +10,17 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/sharded.h"
 #include "checkpoint/state_files.h"
-#include "config/load.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "datasets/conversations/chat_format.h"
 #include "datasets/conversations/conversation.h"
 #include "datasets/samples/tokenizer_encoder.h"
+#include "loggers/console.h"
 #include "models/block_denoiser.h"
+#include "recipes/commands/kept_recipe.h"
 #include "recipes/commands/loaded_model.h"
 #include "recipes/read/read_data.h"
-#include "recipes/read/read_recipe.h"
 
 namespace automodel::recipes {
 
@@ -203,28 +203,21 @@ bool check_files(const std::string& path, bool has_tokenizer) {
              missing.empty() ? join(wanted, ", ") : cat("missing ", join(missing, ", ")));
 }
 
-Recipe read_kept_recipe(const std::string& path) {
-  const config::Document document = config::load_recipe(path, {});
-  config::Diagnostics diagnostics(document.sources);
-  Recipe recipe = read_recipe(document.root, diagnostics);
-  const auto errors = diagnostics.render_all(config::Severity::kError);
-  if (!errors.empty()) throw UserError(join(errors, "\n"));
-  return recipe;
-}
-
 }  // namespace
 
 int run_export_parity(const std::string& folder) {
   const auto exported = checkpoint::HfFolder::open(folder);
   const std::string model = path_join(folder, "..");
-  const std::string recipe_file = checkpoint::recipe_path(path_join(model, ".."));
-  if (!path_exists(path_join(model, "index.json")) || !path_exists(recipe_file)) {
+  const std::string checkpoint = path_join(model, "..");
+  if (!path_exists(path_join(model, "index.json")) ||
+      !path_exists(checkpoint::recipe_path(checkpoint))) {
     throw UserError(cat(folder,
                         " does not lie in a checkpoint (CHECKPOINT/model/consolidated), whose "
                         "weights and recipe it is compared with"));
   }
   const auto trained = checkpoint::ShardedFolder::open(model);
-  const Recipe recipe = read_kept_recipe(recipe_file);
+  loggers::ConsoleReporter console(0, 1);
+  const Recipe recipe = read_kept_recipe(checkpoint, console);
   bool is_good = check_files(folder, needs_tokenizer(recipe));
   is_good &= check_weights(exported, trained);
   is_good &= check_logits(folder, exported, trained);
