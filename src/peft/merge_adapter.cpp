@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -266,7 +265,8 @@ class MergedSource final : public checkpoint::TensorSource {
 
   void add(const std::string& module, std::vector<std::string>& faults) {
     auto name = checkpoint::find_name(base_, module + ".weight");
-    if (const auto tied = tied_embedding(); tied && checkpoint::is_head_name(module + ".weight")) {
+    const bool is_head = checkpoint::is_head_name(module + ".weight");
+    if (const auto tied = is_head ? tied_embedding() : std::nullopt) {
       const auto embedding = checkpoint::find_name(base_, *tied);
       if (!embedding) {
         faults.push_back(cat("the base's embedding is its tied head, ", module, ".weight, alone, ",
@@ -392,11 +392,7 @@ class MergedSource final : public checkpoint::TensorSource {
 
 int64_t merge_adapter(const std::string& base, const std::string& adapter,
                       const std::string& out_path) {
-  // Folders on the way are made, after which "new/../there" would be there.
-  const std::string out = std::filesystem::weakly_canonical(out_path).string();
-  if (path_exists(out_path) || path_exists(out)) {
-    throw InputError(cat(out_path, " is there already: name a folder that is not"));
-  }
+  const std::string out = checkpoint::new_folder(out_path);
   const at::NoGradGuard no_grad;
   const auto folder = checkpoint::HfFolder::open(base);
   const MergedSource source(folder, adapter);

@@ -280,6 +280,13 @@ TEST(MergeAdapterTest, AMergedHeadIsNotTiedAnyMore) {
   EXPECT_FALSE(merged.config().get("tie_word_embeddings", true));
   EXPECT_TRUE(merged.find("lm_head.weight"));
 
+  folder.write("tokenizer.json", "{}");
+  folder.write("chat_template.jinja", "mine");
+  base.write("tokenizer.json", "{\"other\": 1}");
+  merge_adapter(base.path(), folder.path(), out.file("with its tokenizer"));
+  EXPECT_EQ(read_file(out.file("with its tokenizer/chat_template.jinja")), "mine");
+  EXPECT_EQ(read_file(out.file("with its tokenizer/tokenizer.json")), "{}");
+
   std::erase_if(tensors,
                 [](const auto& tensor) { return checkpoint::is_embedding_name(tensor.first); });
   checkpoint::write_safetensors(base.file("model.safetensors"), tensors, {{"format", "pt"}});
