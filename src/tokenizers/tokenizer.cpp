@@ -113,7 +113,7 @@ void add_tokens(const FolderSettings& settings,
   if (rebuilt || settings.is_list_whole || !settings.listed_tokens.empty()) added.add(listed);
   std::vector<AddedToken> missing;
   for (const AddedToken& token : settings.special_tokens) {
-    // Of a token with two names the later one's flags stay, unless it was named so before.
+    // A token may have several names: the last one's flags stay, where they are new.
     const bool is_there = std::ranges::find(missing, token) != missing.end();
     if (added.find(token.content) < 0 && !is_there) missing.push_back(token);
   }

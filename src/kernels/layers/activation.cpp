@@ -178,10 +178,10 @@ struct Activated : torch::autograd::Function<Activated> {
   }
 };
 
-bool has_gated_loop(const at::Tensor& gate_up, Activation activation) {
+bool has_gated_loop(std::initializer_list<at::Tensor> tensors, Activation activation) {
   const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
-  return has_loop && gate_up.numel() > 0 &&
-         (is_fusable({gate_up}) || device::kernels_for({gate_up}) != nullptr);
+  return has_loop && tensors.begin()->numel() > 0 &&
+         (is_fusable(tensors) || device::kernels_for(tensors) != nullptr);
 }
 
 int loop_index(Activation activation) {
@@ -197,7 +197,8 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
 }
 
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation) {
-  if (!has_gated_loop(gate_up, activation)) return gated_activation_reference(gate_up, activation);
+  if (!has_gated_loop({gate_up}, activation))
+    return gated_activation_reference(gate_up, activation);
   return GatedActivation::apply(gate_up, loop_index(activation));
 }
 
@@ -225,8 +226,7 @@ at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activ
 
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation) {
-  if (has_gated_loop(gate_up, activation) &&
-      (is_fusable({gate_up, d_out}) || device::kernels_for({gate_up, d_out}) != nullptr)) {
+  if (has_gated_loop({gate_up, d_out}, activation)) {
     return GatedActivation::fused_backward(d_out, gate_up.contiguous(), loop_index(activation));
   }
   const int64_t half = gate_up.size(-1) / 2;

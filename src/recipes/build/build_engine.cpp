@@ -136,7 +136,7 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
     nn::set_product_dtype(model, tensor::parse_dtype(*name).value());
   }
   const auto& moe = recipe.distributed.moe;
-  // Of stages only the last has a head.
+  // A pipeline's first stage, which this rank may hold, has no head to tell by.
   const bool is_asked = moe && moe->lm_head_precision && mesh.size("pp") == 1;
   if (is_asked && parallel.facts.plan.head.empty()) {
     place.reporter->warning(
