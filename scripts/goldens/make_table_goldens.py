@@ -134,18 +134,23 @@ def main():
         for texts, sources in (("ab", ["x", "y"]), ("cde", ["z", None, "x"])):
             columns = [pa.array(list(texts)), pa.array(sources).dictionary_encode().cast(numbered)]
             stream.write_batch(pa.record_batch(columns, schema=schema))
-    schema = pa.schema([("lists", pa.list_(numbered)), ("struct", pa.struct([("name", numbered)]))])
+    schema = pa.schema([("lists", pa.list_(numbered)), ("struct", pa.struct([("name", numbered)])),
+                        ("map", pa.map_(pa.string(), numbered))])
     with pa.OSFile(at("nested_dictionaries.arrow"), "wb") as out, pa.ipc.new_stream(out, schema) as stream:
         for texts in (["x", "y"], ["z", None, "x"]):
             lists = [texts, None, texts[:1]]
             structs = [{"name": text} for text in texts] + [None] * (3 - len(texts))
             columns = [pa.array(lists, pa.list_(pa.string())), pa.array(structs, pa.struct([("name", pa.string())]))]
-            plain = pa.record_batch(columns, names=schema.names)
+            plain = pa.record_batch(columns, names=schema.names[:2])
             inner = plain["lists"].values.dictionary_encode().cast(numbered)
             nested = pa.ListArray.from_arrays(plain["lists"].offsets, inner, mask=plain["lists"].is_null())
             names = plain["struct"].field("name").dictionary_encode().cast(numbered)
             records = pa.StructArray.from_arrays([names], ["name"], mask=plain["struct"].is_null())
-            stream.write_batch(pa.record_batch([nested, records], schema=schema))
+            items = pa.array(texts[::-1]).dictionary_encode().cast(numbered)
+            keys = pa.array([f"key {i}" for i in range(len(items))])
+            offsets = [0, 1, 1, len(items)]
+            maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)
+            stream.write_batch(pa.record_batch([nested, records, maps], schema=schema))
 
     with open(at("rows.csv"), "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)

@@ -140,16 +140,22 @@ TEST_F(TableFileTest, ColumnsOfDictionariesAreTheirValues) {
                   "{\"text\": \"e\", \"source\": \"x\"}"));
 }
 
-TEST_F(TableFileTest, DictionariesInsideListsAndStructsAreTheirValues) {
+TEST_F(TableFileTest, DictionariesInsideListsStructsAndMapsAreTheirValues) {
   const TableFile file = open(data("nested_dictionaries.arrow"));
   std::vector<std::string> rows;
   for (int64_t i = 0; i < file.size(); ++i) rows.push_back(file.row(i).dump());
-  EXPECT_THAT(rows, ElementsAre(R"({"lists": ["x", "y"], "struct": {"name": "x"}})",
-                                R"({"lists": null, "struct": {"name": "y"}})",
-                                R"({"lists": ["x"], "struct": null})",
-                                R"({"lists": ["z", null, "x"], "struct": {"name": "z"}})",
-                                R"({"lists": null, "struct": {"name": null}})",
-                                R"({"lists": ["z"], "struct": {"name": "x"}})"));
+  const auto row = [](const char* lists, const char* record, const char* map) {
+    return cat(R"({"lists": )", lists, R"(, "struct": )", record, R"(, "map": [)", map, "]}");
+  };
+  EXPECT_THAT(
+      rows, ElementsAre(
+                row(R"(["x", "y"])", R"({"name": "x"})", R"({"key": "key 0", "value": "y"})"),
+                row("null", R"({"name": "y"})", ""),
+                row(R"(["x"])", "null", R"({"key": "key 1", "value": "x"})"),
+                row(R"(["z", null, "x"])", R"({"name": "z"})", R"({"key": "key 0", "value": "x"})"),
+                row("null", R"({"name": null})", ""),
+                row(R"(["z"])", R"({"name": "x"})",
+                    R"({"key": "key 1", "value": null}, {"key": "key 2", "value": "z"})")));
 }
 
 /// Numbers and texts that come late, and a row that is longer than Arrow's usual block.
