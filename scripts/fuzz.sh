@@ -38,7 +38,10 @@ cmake --preset fuzz >build/fuzz/configure.log 2>&1 || {
   exit 1
 }
 echo "fuzz: building ${names[*]}" >&2
-cmake --build build/fuzz --target "${names[@]/#/fuzz_}" >&2
+cmake --build build/fuzz --target "${names[@]/#/fuzz_}" >build/fuzz/build.log 2>&1 || {
+  grep -E -A8 'error|FAILED' build/fuzz/build.log | head -n 60 >&2
+  exit 1
+}
 
 fuzz_one() { # fuzz_one SECONDS NAME: new inputs stay in build/, a crash is kept and printed
   local name=$2 kept=fuzz/corpus/$2 work=build/fuzz/work/$2 folders=()

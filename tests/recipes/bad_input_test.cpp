@@ -68,7 +68,9 @@ TEST_F(BadInputTest, ARowEndsTheRunWhenItIsDue) {
       EXPECT_EQ(result.status, num_steps == 2 ? 0 : 3) << result.err;
       EXPECT_TRUE(path_exists(path_join(place, "epoch_0_step_1"))) << result.err;
       EXPECT_TRUE(path_exists(path_join(place, "LATEST"))) << result.err;
-      if (num_steps == 3) EXPECT_THAT(result.err, HasSubstr("rows.jsonl:5: not valid JSON"));
+      if (num_steps == 3) {
+        EXPECT_THAT(result.err, HasSubstr("rows.jsonl:5: not valid JSON"));
+      }
     }
   }
 }

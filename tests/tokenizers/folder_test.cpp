@@ -40,7 +40,9 @@ void expect_as(const Tokenizer& tokenizer, const Json& texts, const Json& expect
   EXPECT_EQ(tokenizer.named_tokens(), named);
   const Json& pad = expected.at("pad");
   EXPECT_EQ(tokenizer.pad().has_value(), !pad.is_null());
-  if (tokenizer.pad()) EXPECT_EQ(tokenizer.pad()->id, pad.as_int());
+  if (tokenizer.pad()) {
+    EXPECT_EQ(tokenizer.pad()->id, pad.as_int());
+  }
   EXPECT_EQ(tokenizer.truncates_left(), expected.at("truncates_left").as_bool());
 }
 
