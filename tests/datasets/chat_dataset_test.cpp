@@ -1,5 +1,6 @@
 #include "datasets/conversations/chat_dataset.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -134,6 +135,10 @@ TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
   EXPECT_TRUE(half.at(0).has_label());
   EXPECT_FALSE(half.at(1).has_label());  // and no other row is in its place
   EXPECT_EQ(half.at(1).row, 1);
+  EXPECT_EQ(half.findings().front(),
+            cat(half.origin(0),
+                ": seq_length 7 cuts all of the assistant's turns off in 1 of the 2 "
+                "conversations, which then train nothing"));
   config = config_for(kTwoTurns, kMarked);
   config.seq_length = 20;
   config.padding = Padding::kMaxLength;
@@ -142,6 +147,44 @@ TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
   EXPECT_EQ(text_of(padded.labels), "_____B)______D)_____");
   config.unshifted = true;
   EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "______B)______D)____");
+}
+
+TEST_F(ChatDatasetTest, CheckReadsTheFirstRowsMessagesWhereTheSplitHasThem) {
+  const std::string wrong =
+      R"({"messages": [{"from": "human", "value": "A"}, {"from": "gpt", "value": "B"}]})"
+      "\n";
+  ChatDatasetConfig config = config_for(wrong + kTwoTurns);
+  EXPECT_EQ(error_of<InputError>([&] { check(config); }),
+            cat(config.path_or_dataset_id[0],
+                ", first row: message 1: the role must be system, user, assistant or tool, found "
+                "none"));
+  config.split = "train[1:]";
+  check(config);
+}
+
+TEST_F(ChatDatasetTest, TellsOfASystemPromptBesideTheMessages) {
+  const std::string lines =
+      R"({"system": "Be brief.", "messages": [{"role": "user", "content": "A"}, )"
+      R"({"role": "assistant", "content": "B"}]})"
+      "\n";
+  const ChatDataset dataset(config_for(lines, kMarked), encoder_);
+  EXPECT_EQ(dataset.findings().front(),
+            cat(dataset.origin(0),
+                ": the column 'system' is not read; a system prompt is the first "
+                "of the messages, with the role system"));
+  const ChatDataset without(config_for(kTwoTurns, kMarked), encoder_);
+  for (const std::string& finding : without.findings()) {
+    EXPECT_THAT(finding, testing::Not(testing::HasSubstr("system prompt")));
+  }
+}
+
+TEST_F(ChatDatasetTest, SaysWhyNoConversationHasALabel) {
+  const std::string lines = R"({"messages": [{"role": "user", "content": "A"}, )"
+                            R"({"role": "assistant", "content": "B", "weight": 0}]})"
+                            "\n";
+  const ChatDataset dataset(config_for(lines, kMarked), encoder_);
+  EXPECT_THAT(error_of<NoLabelsError>([&] { dataset.findings(); }),
+              testing::HasSubstr(": all of the assistant's turns are left out of it"));
 }
 
 TEST_F(ChatDatasetTest, RefusesATemplateThatWritesEarlierTurnsAnew) {

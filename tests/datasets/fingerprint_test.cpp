@@ -18,7 +18,7 @@ constexpr int64_t kNoon = 1769860800LL * 1'000'000'000;
 std::string error(const std::vector<DataFingerprint>& saved,
                   const std::vector<DataFingerprint>& now) {
   const Json json = Json::parse(fingerprints_to_json(saved).dump(), "saved");
-  return error_of<InputError>([&] { check_fingerprints(json, now, nullptr); });
+  return error_of<InputError>([&] { check_fingerprints(json, now, false, nullptr); });
 }
 
 TEST(FingerprintTest, TheSameBytesAreTheSameDataWhereverTheyLie) {
@@ -30,8 +30,9 @@ TEST(FingerprintTest, OtherBytesAreAnErrorThatNamesTheFile) {
       error({{"a", {7, 1}, 17}, {"b", {7, kNoon}, 18}}, {{"a", {7, 1}, 17}, {"b", {9, 0}, 19}}),
       "b is not the data file that the checkpoint was made with: it has 9 bytes, written "
       "1970-01-01 00:00:00 UTC; the checkpoint's b had 7 bytes, written 2026-01-31 12:00:00 "
-      "UTC; continue with the data that the checkpoint was made with, or begin anew in "
-      "another checkpoint.checkpoint_dir");
+      "UTC; continue with the data that the checkpoint was made with, allow these "
+      "(checkpoint.allow_changed_data: true), or begin anew in another "
+      "checkpoint.checkpoint_dir");
 }
 
 TEST(FingerprintTest, AnotherSizeIsOtherDataWhateverTheSampledBlocksAre) {
@@ -48,7 +49,8 @@ std::string warnings(const DataFingerprint& saved, const DataFingerprint& now) {
     void error(std::string_view) override {}
     std::string all;
   } heard;
-  check_fingerprints(Json::parse(fingerprints_to_json({saved}).dump(), "saved"), {now}, &heard);
+  check_fingerprints(Json::parse(fingerprints_to_json({saved}).dump(), "saved"), {now}, false,
+                     &heard);
   return heard.all;
 }
 
@@ -70,13 +72,14 @@ TEST(FingerprintTest, FilesTooManyOrTooFewAreAnError) {
 }
 
 TEST(FingerprintTest, ADamagedRecordIsNoMatch) {
-  EXPECT_THAT(
-      error_of<InputError>([] {
-        check_fingerprints(Json::parse("[{\"xxh3\": \"x\"}]", "x"), {{"a", {7, 1}, 17}}, nullptr);
-      }),
-      StartsWith("a is not the data file"));
-  EXPECT_EQ(error_of<InputError>([] { check_fingerprints(Json::parse("3", "x"), {}, nullptr); }),
-            "the saved data position is damaged: files is no list");
+  EXPECT_THAT(error_of<InputError>([] {
+                check_fingerprints(Json::parse("[{\"xxh3\": \"x\"}]", "x"), {{"a", {7, 1}, 17}},
+                                   false, nullptr);
+              }),
+              StartsWith("a is not the data file"));
+  EXPECT_EQ(
+      error_of<InputError>([] { check_fingerprints(Json::parse("3", "x"), {}, false, nullptr); }),
+      "the saved data position is damaged: files is no list");
 }
 
 }  // namespace

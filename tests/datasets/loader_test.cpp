@@ -121,6 +121,40 @@ TEST(LoaderTest, APositionInOtherDataIsRefused) {
   }
 }
 
+TEST(LoaderTest, ChangedDataIsTakenWhereItIsAllowed) {
+  test::Warnings warnings;
+  const auto loader = [&](int64_t num_rows, uint64_t checksum) {
+    auto dataset = std::make_unique<CountingDataset>(num_rows);
+    dataset->files_read = {{"data.jsonl", {7, 0}, checksum}};
+    LoaderContext context{.local_batch_size = 2};
+    context.allows_changed_data = true;
+    context.reporter = &warnings;
+    return DataLoader(std::move(dataset), {}, context);
+  };
+  DataLoader first = loader(8, 17);
+  first.set_epoch(3);
+  first.next();
+  const Json state = first.state();
+  const auto rest = rest_of(first);
+  DataLoader mended = loader(8, 18);  // as many rows: they go on where they were
+  mended.load_state(state);
+  EXPECT_EQ(rest_of(mended), rest);
+  ASSERT_EQ(warnings.texts.size(), 1u);
+  EXPECT_THAT(warnings.texts[0], testing::EndsWith("; it is allowed to change"));
+  DataLoader fresh = loader(9, 19);
+  fresh.set_epoch(3);
+  DataLoader longer = loader(9, 19);
+  longer.load_state(state);
+  EXPECT_EQ(warnings.texts.back(),
+            "the dataset has 9 samples, that of the checkpoint had 8: epoch 3 begins anew with "
+            "these");
+  EXPECT_EQ(longer.state().at("epoch").as_int(), 3);
+  EXPECT_EQ(rest_of(longer), rest_of(fresh));
+  longer.load_state(first.state());  // at the end of an epoch
+  EXPECT_EQ(longer.next(), std::nullopt);
+  EXPECT_THAT(warnings.texts.back(), testing::EndsWith(": the next epoch takes these"));
+}
+
 TEST(LoaderTest, ContinuesExactlyFromEveryPosition) {
   const LoaderContext context{.local_batch_size = 3};
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -193,7 +227,9 @@ TEST(LoaderTest, RefusesAPositionThatDoesNotFit) {
             "data-parallel "
             "ranks; continue on a number of ranks that divides it");
   EXPECT_EQ(error(state(3, 9), {}),
-            "the saved data position is one in a dataset of 9 samples; this dataset has 10");
+            "the saved data position is one in a dataset of 9 samples; this dataset has 10: a run "
+            "continues with the split, truncation and packing that it began with, or with "
+            "checkpoint.allow_changed_data: true, which begins the epoch anew");
   EXPECT_EQ(error(state(11, 10), {}), "the saved data position is damaged: sample 11 of 10");
 }
 

@@ -101,5 +101,27 @@ TEST_F(ChangedDataTest, ContinuingOnOtherDataIsRefused) {
   EXPECT_THAT(run.out, HasSubstr("resumed from "));
 }
 
+TEST_F(ChangedDataTest, ContinuesOnMendedAndOnMoreRowsWhereThatIsAllowed) {
+  const auto run_again = [&](int steps) {
+    return test::run_program(with_data(test::smoke_run(
+        place_, {cat("--step_scheduler.max_steps=", steps), "--step_scheduler.num_epochs=9",
+                 "--lr_scheduler=none", "--checkpoint.allow_changed_data=true"})));
+  };
+  ASSERT_EQ(run_again(3).status, 0);
+  std::string mended = rows_;
+  mended[mended.find("a", mended.find("answer") + 10)] = 'e';
+  folder_.write("rows.jsonl", mended);
+  const ProgramResult continued = run_again(5);
+  EXPECT_EQ(continued.status, 0) << continued.err;
+  EXPECT_THAT(continued.out + continued.err, HasSubstr("; it is allowed to change"));
+  EXPECT_THAT(continued.out, HasSubstr("changed since the last run here: "));
+  EXPECT_THAT(continued.out, HasSubstr("step_scheduler.max_steps 3 -> 5"));
+  folder_.write("rows.jsonl", mended + mended);
+  const ProgramResult longer = run_again(7);
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  EXPECT_THAT(longer.out + longer.err, HasSubstr(" begins anew with these"));
+  EXPECT_EQ(test::read_records(path_join(place_, "training.jsonl")).size(), 7u);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

@@ -33,28 +33,62 @@ SourceDescription check(const ChatDatasetConfig& config) {
   config.format().format.validate();
   check_template(config.chat_template);
   SourceDescription description = describe_source(config.source());
-  if (!description.note) check_conversation_columns(description);
+  if (description.note) return description;
+  check_conversation_columns(description);
+  const bool is_sliced = config.split.value_or("").find('[') != std::string::npos;
+  if (!is_sliced) {
+    const std::string origin = cat(description.first_path, ", first row");
+    read_messages(description.first_row, origin);
+    read_tools(description.first_row, origin);
+  }
   return description;
 }
 
 ChatDataset::ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder)
     : encoder_(encoder),
       seq_length_(config.seq_length),
+      truncates_(config.truncation != Truncation::kNone),
       source_((config.format().format.validate(), config.source())),
       formatter_(encoder, config.chat_template, config.format()) {}
 
 void ChatDataset::look_for_labels(std::vector<std::string>& findings) const {
   const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
+  int64_t num_without_label = 0;
+  int64_t num_cut_off = 0;
   for (int64_t i = 0; i < num_rows; ++i) {
-    if (at(i).has_label()) return;
+    const Sample sample = at(i);
+    if (!sample.has_label()) ++num_without_label;
+    if (!sample.has_label() && sample.num_cut > 0) ++num_cut_off;
+    if (sample.has_label() && !truncates_) return;
   }
   const bool is_all = num_rows == size();
+  const std::string rows = cat(is_all ? "" : "first ", num_rows, " conversations");
+  const std::string length = cat("seq_length", seq_length_ ? cat(" ", *seq_length_) : "");
+  if (num_without_label < num_rows) {
+    if (num_cut_off == 0) return;
+    findings.push_back(cat(source_.origin(0), ": ", length,
+                           " cuts all of the assistant's turns off in ", num_cut_off, " of the ",
+                           rows, ", which then train nothing"));
+    return;
+  }
   const std::string text =
-      cat("none of the ", is_all ? "" : "first ", num_rows, " conversations from ",
-          source_.origin(0), " on has a token that counts in the loss: seq_length",
-          seq_length_ ? cat(" ", *seq_length_) : "", " cuts all of the assistant's turns off");
+      cat("none of the ", rows, " from ", source_.origin(0),
+          " on has a token that counts in the loss: ",
+          num_cut_off > 0 ? cat(length, " cuts all of the assistant's turns off")
+                          : "all of the assistant's turns are left out of it");
   if (is_all) throw NoLabelsError(text);
   findings.push_back(text);
+}
+
+/// A prompt that some files keep in a column of its own, which is no message.
+std::optional<std::string> ChatDataset::find_idle_system(const Json& row) const {
+  for (const char* column : {"system", "system_prompt"}) {
+    const Json* const text = row.find(column);
+    if (text == nullptr || !text->is_string() || text->as_string().empty()) continue;
+    return cat(source_.origin(0), ": the column '", column,
+               "' is not read; a system prompt is the first of the messages, with the role system");
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> ChatDataset::findings() const {
@@ -69,6 +103,9 @@ std::vector<std::string> ChatDataset::findings() const {
   for (int64_t i = 0; i < num_rows && !(ends && note); ++i) {
     const Json row = source_.row(i);
     const std::string origin = source_.origin(i);
+    if (i == 0) {
+      if (auto idle = find_idle_system(row)) findings.push_back(std::move(*idle));
+    }
     const ChatTokens tokens =
         formatter_.tokenize(read_messages(row, origin), read_tools(row, origin), origin);
     if (!note) note = tokens.note;

@@ -71,8 +71,8 @@ struct ChatDatasetConfig {
   TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 
-/// Checks the options and the first row's columns. Throws UserError, InputError, UnsupportedError;
-/// for a hub id the description has a note.
+/// Checks the options, the first row's columns and, where the split takes it, its messages. Throws
+/// UserError, InputError, UnsupportedError; for a hub id the description has a note.
 SourceDescription check(const ChatDatasetConfig& config);
 
 /// Conversations: rows with OpenAI's `messages` or ShareGPT's `conversations`, and `tools`, written
@@ -88,17 +88,20 @@ class ChatDataset final : public Dataset {
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
-  /// Warnings for a run: lines that are left out; in the first rows, parts that an option excludes
-  /// from the loss but that cannot be found; that they have no label; and that the assistant's text
-  /// has no special token, so that the trained model would never end its turn. Reads the first
+  /// Warnings for a run: lines that are left out; a system prompt that is no message; in the first
+  /// rows, parts that an option excludes from the loss but that cannot be found; rows of which
+  /// truncation leaves no label; that none has one; and that the assistant's text has no special
+  /// token, so that the trained model would never end its turn. Reads the first
   /// rows; throws InputError for a wrong one, NoLabelsError if these are all and have no label.
   std::vector<std::string> findings() const;
 
  private:
   void look_for_labels(std::vector<std::string>& findings) const;
+  std::optional<std::string> find_idle_system(const Json& row) const;
 
   const TextEncoder& encoder_;
   std::optional<int64_t> seq_length_;
+  bool truncates_;
   RowSource source_;
   ChatFormatter formatter_;
 };

@@ -197,6 +197,30 @@ int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
   return std::ssize(ids_of({messages, tools, origin}, Json::object()));
 }
 
+namespace {
+
+/// False for an answer that is marked as none to learn: `weight: 0`, as OpenAI's files have it, or
+/// `train: false`.
+bool is_trained(const Json& message) {
+  const Json* weight = message.find("weight");
+  const Json* train = message.find("train");
+  const bool is_weightless = weight != nullptr && weight->is_number() && weight->as_double() == 0;
+  return !is_weightless && !(train != nullptr && train->is_bool() && !train->as_bool());
+}
+
+/// Whether a conversation has answers, all of them marked as none to learn.
+bool has_only_untrained_answers(const Json& messages) {
+  bool has_answers = false;
+  for (const Json& message : messages.as_array()) {
+    if (!has_role(message, "assistant")) continue;
+    if (is_trained(message)) return false;
+    has_answers = true;
+  }
+  return has_answers;
+}
+
+}  // namespace
+
 ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
                                    const std::string& origin) const {
   if (!options_.allows_special_tokens) {
@@ -212,7 +236,8 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
   tokens.text = std::move(rendering.text);
   tokens.ids = encoder_.encode(tokens.text, /*add_special_tokens=*/false);
   tokens.is_assistant = mask_of_assistant(tokens, rendering.generation, conversation);
-  if (std::ranges::find(tokens.is_assistant, true) == tokens.is_assistant.end()) {
+  const bool has_answer = std::ranges::find(tokens.is_assistant, true) != tokens.is_assistant.end();
+  if (!has_answer && !has_only_untrained_answers(messages)) {
     throw InputError(cat(origin,
                          ": nothing in this conversation is the assistant's, so nothing of "
                          "it can be learned"));
@@ -224,15 +249,6 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
 }
 
 namespace {
-
-/// False for an answer that is marked as none to learn: `weight: 0`, as OpenAI's files have it, or
-/// `train: false`.
-bool is_trained(const Json& message) {
-  const Json* weight = message.find("weight");
-  const Json* train = message.find("train");
-  const bool is_weightless = weight != nullptr && weight->is_number() && weight->as_double() == 0;
-  return !is_weightless && !(train != nullptr && train->is_bool() && !train->as_bool());
-}
 
 /// The generation blocks of the answers to learn. Throws InputError where some are marked and the
 /// template does not write one block for each answer.

@@ -177,7 +177,10 @@ Json DataLoader::state() const {
 
 void DataLoader::load_state(const Json& state) {
   const Json* const files = state.find(kFilesKey);
-  if (files != nullptr) check_fingerprints(*files, dataset_->files(), context_.reporter);
+  const bool allows_changes = context_.allows_changed_data;
+  if (files != nullptr) {
+    check_fingerprints(*files, dataset_->files(), allows_changes, context_.reporter);
+  }
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
   if (depends ? (dealt_then == nullptr || *dealt_then != dealt()) : dealt_then != nullptr) {
@@ -188,6 +191,10 @@ void DataLoader::load_state(const Json& state) {
             ": with group_by_length or dataloader_type cyclic a run continues on as many "
             "ranks, with the same batch_size"));
   }
+  if (allows_changes && state.at("num_rows").as_int() != dataset_->size()) {
+    load_epoch_of_other_rows(state);
+    return;
+  }
   const Position position = Position::from_json(state, dataset_->size(), context_.num_replicas);
   if (position.consumed > position.num_rows) {
     throw InputError(cat("the saved data position is damaged: sample ", position.consumed, " of ",
@@ -197,6 +204,19 @@ void DataLoader::load_state(const Json& state) {
   epoch_ = position.epoch;
   consumed_ = std::min(position.consumed / context_.num_replicas, sampler_->size());
   is_exhausted_ = position.is_exhausted;
+}
+
+void DataLoader::load_epoch_of_other_rows(const Json& state) {
+  const int64_t num_rows_then = state.at("num_rows").as_int();
+  const Position position = Position::from_json(state, num_rows_then, context_.num_replicas);
+  rewind();
+  epoch_ = position.epoch;
+  is_exhausted_ = position.is_exhausted;
+  if (context_.reporter == nullptr) return;
+  context_.reporter->warning(cat(context_.dataset, " has ", dataset_->size(),
+                                 " samples, that of the checkpoint had ", num_rows_then, ": ",
+                                 is_exhausted_ ? "the next epoch takes these"
+                                               : cat("epoch ", epoch_, " begins anew with these")));
 }
 
 }  // namespace automodel::datasets

@@ -73,6 +73,7 @@ struct LoaderContext {
   int64_t vocab_size = 0;        ///< of the model; larger ids are an error; 0: not checked
   bool stacks = false;           ///< collate with stack_collater
   bool has_one_order = false;    ///< every pass is in the same order, shuffled or not
+  bool allows_changed_data = false;  ///< a position of other data is taken, as load_state says
   CollaterConfig collater = {};
   std::optional<WindowCollaterConfig> window_collater;  ///< replaces the other collaters
   Reporter* reporter = nullptr;         ///< gets warnings; may be null, must outlive the loader
@@ -98,6 +99,8 @@ class DataLoader final : public BatchStream {
   void set_epoch(int64_t epoch) override;
   void rewind() override;
   Json state() const override;
+  /// With `allows_changed_data`, of a dataset with other files too: with as many samples the
+  /// position stays, with more or fewer the epoch that was under way begins anew.
   void load_state(const Json& state) override;
   Json facts() const override { return dataset_->facts(); }
 
@@ -105,6 +108,7 @@ class DataLoader final : public BatchStream {
 
  private:
   int64_t num_batches(int64_t num_rows) const;
+  void load_epoch_of_other_rows(const Json& state);
   void start();
   PreparedBatch make(int64_t batch) const;
   void check_tokens(const Sample& sample) const;

@@ -233,7 +233,8 @@ Json NanogptDataset::state() const {
 
 void NanogptDataset::load_state(const Json& state) {
   constexpr int64_t kMost = int64_t{1} << 62;
-  check_fingerprints(state.at(kFilesKey), fingerprints(), context_.reporter);
+  check_fingerprints(state.at(kFilesKey), fingerprints(), context_.allows_changed_data,
+                     context_.reporter);
   if (state.at("shuffle_files").as_bool() != config_.shuffle_files) {
     throw InputError(cat("the saved data position is one with shuffle_files ",
                          config_.shuffle_files ? "false" : "true", ", this run has ",

@@ -13,8 +13,8 @@ namespace automodel::datasets {
 namespace {
 
 constexpr const char* kAdvice =
-    "; continue with the data that the checkpoint was made with, or begin anew in another "
-    "checkpoint.checkpoint_dir";
+    "; continue with the data that the checkpoint was made with, allow these "
+    "(checkpoint.allow_changed_data: true), or begin anew in another checkpoint.checkpoint_dir";
 
 /// "7 bytes, written 2026-01-31 12:00:00 UTC".
 std::string describe(uint64_t num_bytes, int64_t modified_ns) {
@@ -51,10 +51,13 @@ Json fingerprints_to_json(const std::vector<DataFingerprint>& files) {
   return Json(std::move(list));
 }
 
-void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
-                        Reporter* reporter) {
-  if (!saved.is_array()) throw InputError("the saved data position is damaged: files is no list");
-  const Json::Array& list = saved.as_array();
+namespace {
+
+/// How the files are others than a checkpoint's; nullopt where they have the same bytes. Warns of
+/// one that was written since and of which only parts are compared.
+std::optional<std::string> find_change(const Json::Array& list,
+                                       const std::vector<DataFingerprint>& files,
+                                       Reporter* reporter) {
   for (size_t i = 0; i < std::min(list.size(), files.size()); ++i) {
     const DataFingerprint& file = files[i];
     const uint64_t checksum = parse_checksum(list[i].get("xxh3", "")).value_or(~file.checksum);
@@ -63,9 +66,8 @@ void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& f
     const std::string now = describe(file.state.num_bytes, file.state.modified_ns);
     const std::string then = describe(num_bytes, modified_ns);
     if (checksum != file.checksum || num_bytes != file.state.num_bytes) {
-      throw InputError(
-          cat(file.path, " is not the data file that the checkpoint was made with: it ", "has ",
-              now, "; the checkpoint's ", list[i].get("path", ""), " had ", then, kAdvice));
+      return cat(file.path, " is not the data file that the checkpoint was made with: it ", "has ",
+                 now, "; the checkpoint's ", list[i].get("path", ""), " had ", then);
     }
     if (file.is_sampled && modified_ns != file.state.modified_ns && reporter != nullptr) {
       reporter->warning(cat(file.path, " has been written since the checkpoint was made (it has ",
@@ -74,11 +76,22 @@ void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& f
                             "that are compared are the same"));
     }
   }
-  if (list.size() == files.size()) return;
+  if (list.size() == files.size()) return std::nullopt;
   const std::string first =
       list.size() < files.size() ? files[list.size()].path : list[files.size()].get("path", "");
-  throw InputError(cat("the dataset has ", files.size(), " data files, that of the checkpoint has ",
-                       list.size(), "; the first that only one of them has is ", first, kAdvice));
+  return cat("the dataset has ", files.size(), " data files, that of the checkpoint has ",
+             list.size(), "; the first that only one of them has is ", first);
+}
+
+}  // namespace
+
+void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
+                        bool allows_changes, Reporter* reporter) {
+  if (!saved.is_array()) throw InputError("the saved data position is damaged: files is no list");
+  const auto change = find_change(saved.as_array(), files, reporter);
+  if (!change) return;
+  if (!allows_changes) throw InputError(*change + kAdvice);
+  if (reporter != nullptr) reporter->warning(cat(*change, "; it is allowed to change"));
 }
 
 }  // namespace automodel::datasets

@@ -31,10 +31,11 @@ uint64_t sampled_checksum(const DataFile& file, const BlockSampling& blocks);
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files);
 
 /// Throws InputError naming the first file whose contents differ from `saved`, or which is missing
-/// or new. Paths do not matter, and of files that are compared as a whole modification times
-/// neither. A file of which blocks were compared and which has been written since is told to
-/// `reporter` (may be null): other blocks of it may be others.
+/// or new; tells `reporter` instead where changes are allowed. Paths do not matter, and of files
+/// that are compared as a whole modification times neither. A file of which blocks were compared
+/// and which has been written since is told to `reporter` (may be null): other blocks of it may be
+/// others.
 void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
-                        Reporter* reporter);
+                        bool allows_changes, Reporter* reporter);
 
 }  // namespace automodel::datasets

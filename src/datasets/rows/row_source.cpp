@@ -283,9 +283,11 @@ SourceDescription describe_source(const SourceOptions& options) {
                              " fetched from the hub when it runs: columns were not looked at");
       return description;
     }
-    const Json row = options.skips_invalid ? first_valid_row_of(path) : first_row_of(path);
+    Json row = options.skips_invalid ? first_valid_row_of(path) : first_row_of(path);
     if (row.is_null()) continue;
     for (const auto& [column, value] : row.as_object()) description.columns.push_back(column);
+    description.first_row = std::move(row);
+    description.first_path = path;
     return description;
   }
   throw InputError(cat("dataset ", join(options.paths, ", "), " is empty"));

@@ -57,6 +57,8 @@ SourceOptions limited_source(const std::string& path, const std::string& split,
 struct SourceDescription {
   std::vector<std::string> files;
   std::vector<std::string> columns;  ///< of the first row
+  Json first_row;                    ///< of the first file that has one, before the split's slice
+  std::string first_path;            ///< that file
   std::optional<std::string> note;  ///< set instead of the others: the rows are not on this machine
 };
 

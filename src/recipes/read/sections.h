@@ -124,6 +124,7 @@ struct CheckpointSection {
   bool is_async = false;
   bool wait_for_staging = false;
   bool cpu_offload = false;
+  bool allow_changed_data = false;
   bool allow_legacy_pickle_restore = false;
   std::optional<bool> dequantize_base_checkpoint;
   std::optional<std::string> original_model_root_dir;
@@ -161,6 +162,9 @@ struct CheckpointSection {
             .without_effect("training always waits until the copy is made"),
         field("cpu_offload", &S::cpu_offload, "copy to CPU memory before writing")
             .without_effect("writing streams from the parameters here"),
+        field("allow_changed_data", &S::allow_changed_data,
+              "a run may continue with data files that have changed since; where they have more or "
+              "fewer samples, the epoch begins anew"),
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
             .without_effect("pickled checkpoints can run code and are never loaded"),
         field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "launcher/control_group.h"
 #include "launcher/local_ranks.h"
 #include "loggers/run_events.h"
@@ -171,6 +172,25 @@ Json changed_values(const Json& earlier, const Json& record) {
     if (!to.contains(key)) compare(key);
   }
   return changed;
+}
+
+std::string text_of_changes(const Json& changed) {
+  constexpr size_t kMostKeys = 12;
+  const auto shown = [](const Json& value) {
+    constexpr size_t kMostCharacters = 60;
+    if (value.is_null()) return std::string("none");
+    return shortened(value.is_string() ? value.as_string() : value.dump(), kMostCharacters);
+  };
+  std::vector<std::string> texts;
+  for (const Json& change : changed.as_array()) {
+    if (texts.size() == kMostKeys) {
+      texts.push_back(cat("and ", changed.size() - kMostKeys, " more"));
+      break;
+    }
+    texts.push_back(cat(change.at("key").as_string(), " ", shown(change.at("from")), " -> ",
+                        shown(change.at("to"))));
+  }
+  return texts.empty() ? "" : cat("changed since the last run here: ", join(texts, ", "));
 }
 
 std::optional<Json> keep_earlier_record(const std::string& folder, Reporter& reporter) {

@@ -48,6 +48,10 @@ Json facts_of_start(const Json& record);
 /// key was or is not there.
 Json changed_values(const Json& earlier, const Json& record);
 
+/// "changed since the last run here: seed 42 -> 7, ..." of such changes, the first dozen; "" for
+/// none.
+std::string text_of_changes(const Json& changed);
+
 /// Keeps the run.json that lies in FOLDER as run.N.json, N being the first number that is free
 /// behind all others, and returns it; nullopt where there is none that can be read. The first one
 /// and the newest 30 stay, however often a run is started again. What keeps it from being renamed

@@ -102,6 +102,7 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.seed = recipe.seed;
   context.local_batch_size = recipe.step_scheduler.local_batch_size;
   context.vocab_size = vocab_size;
+  context.allows_changed_data = recipe.checkpoint.allow_changed_data;
   context.reporter = &reporter;
   SessionData data = DataBuilder(recipe, context, times).build();
   const Json facts = data.training->facts();

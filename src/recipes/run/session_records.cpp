@@ -106,6 +106,8 @@ void SessionRecords::resumed(const std::string& checkpoint, double begin) {
   if (earlier_) {
     Json changed = Json::object();
     changed["changed"] = changed_values(*earlier_, record_);
+    const std::string text = text_of_changes(changed.at("changed"));
+    if (!text.empty()) context_.reporter->info(text);
     context_.events->amend("start", changed);
   }
   Json fields = Json::object();
