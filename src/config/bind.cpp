@@ -117,9 +117,10 @@ bool expect_sequence(const Node& node, Diagnostics& diagnostics) {
   return false;
 }
 
-bool expect_mapping(const Node& node, Diagnostics& diagnostics) {
+bool expect_mapping(const Node& node, std::string_view first_key, Diagnostics& diagnostics) {
   if (node.is_mapping()) return true;
-  expected(node, "a mapping of keys", diagnostics);
+  expected(node, cat("a mapping of keys", first_key.empty() ? "" : " such as ", first_key),
+           diagnostics);
   return false;
 }
 
@@ -140,6 +141,7 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
       continue;
     }
     std::string hint = hint_for_key(child.key(), valid);
+    if (hint.empty()) hint = diagnostics.hint_elsewhere(child);
     if (hint.empty() && !valid.empty() && valid.size() <= kMostListed) {
       hint = cat("; the keys here are ", join(valid, ", "));
     }

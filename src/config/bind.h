@@ -48,7 +48,8 @@ std::optional<std::string> read_string(const Node& node, Diagnostics& diagnostic
 std::optional<size_t> read_enum(const Node& node, const std::vector<std::string>& names,
                                 Diagnostics& diagnostics);
 bool expect_sequence(const Node& node, Diagnostics& diagnostics);
-bool expect_mapping(const Node& node, Diagnostics& diagnostics);
+/// `first_key` is one that the mapping may have, for the error; "" for any.
+bool expect_mapping(const Node& node, std::string_view first_key, Diagnostics& diagnostics);
 /// Adds findings for unknown, legacy and missing keys of a mapping.
 void check_keys(const Node& node, const std::vector<std::string>& fields,
                 const std::vector<std::string>& required, const BindOptions& options,
@@ -160,7 +161,7 @@ std::optional<std::vector<V>> read_vector(const Node& node, Diagnostics& diagnos
 template <typename V>
 std::optional<std::map<std::string, V>> read_map(const Node& node, Diagnostics& diagnostics,
                                                  const Range& range) {
-  if (!expect_mapping(node, diagnostics)) return std::nullopt;
+  if (!expect_mapping(node, "", diagnostics)) return std::nullopt;
   std::map<std::string, V> values;
   bool is_good = true;
   for (const Node& child : node.children()) {
@@ -236,7 +237,6 @@ T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
 
 template <HasFields T>
 T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
-  if (!node.is_null() && !bind_detail::expect_mapping(node, diagnostics)) return result;
   BindOptions known = options;
   if constexpr (bind_detail::StatesLegacyKeys<T>) {
     for (LegacyKey& key : T::legacy_keys()) known.legacy_keys.push_back(std::move(key));
@@ -247,6 +247,9 @@ T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOpti
     names.emplace_back(field.name);
     if (field.is_required) required.emplace_back(field.name);
   });
+  if (!node.is_null() && !bind_detail::expect_mapping(node, names.front(), diagnostics)) {
+    return result;
+  }
   bind_detail::check_keys(node, names, required, known, diagnostics);
   for_each_field<T>([&](const auto& field) {
     using Value = typename std::remove_cvref_t<decltype(field)>::Value;

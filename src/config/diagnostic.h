@@ -79,6 +79,15 @@ class Diagnostics final {
   }
   std::string kind_of(const std::string& name) const { return kind_of_ ? kind_of_(name) : ""; }
 
+  /// Gives the hint for a key that its section does not have and another may.
+  void know_keys(std::function<std::string(const Node& key)> hint_elsewhere) {
+    hint_elsewhere_ = std::move(hint_elsewhere);
+  }
+  /// "; did you mean 'optimizer.lr'?"; "" where no section has the key.
+  std::string hint_elsewhere(const Node& key) const {
+    return hint_elsewhere_ ? hint_elsewhere_(key) : "";
+  }
+
   const std::vector<Finding>& findings() const { return findings_; }
   const Sources& sources() const { return *sources_; }
   /// Errors and unsupported findings.
@@ -101,6 +110,7 @@ class Diagnostics final {
   std::vector<DefaultValue> defaults_;
   Severity absence_severity_ = Severity::kError;
   std::function<std::string(const std::string& name)> kind_of_;
+  std::function<std::string(const Node& key)> hint_elsewhere_;
 };
 
 }  // namespace automodel::config

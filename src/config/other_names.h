@@ -3,12 +3,17 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace automodel::config {
 
-/// {a name in Hugging Face's Trainer, PEFT, axolotl or torchtitan, the key of that meaning here}.
-std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere();
+/// A name in Hugging Face's Trainer, PEFT, axolotl or torchtitan.
+struct OtherName {
+  std::string_view elsewhere;
+  std::string_view here;  ///< the key of that meaning
+  std::string_view how;   ///< what its value is, where the other program's is something else; or ""
+};
+
+std::span<const OtherName> names_elsewhere();
 
 /// What other training programs call by this name is called here ("lr" for "learning_rate"); "" for
 /// names that they have not, or that are the same here.
@@ -16,6 +21,10 @@ std::string_view name_here(std::string_view name_elsewhere);
 
 /// A `_target_` for a section of this name, as upstream calls it; "" for sections without one.
 std::string_view example_target(std::string_view section);
+
+/// "; did you mean 'a' or 'b'? (it is a number of steps)" for a name of another program and the
+/// keys here that have its meaning; "" for no keys.
+std::string hint_of_meaning(std::string_view name_elsewhere, std::span<const std::string> keys);
 
 /// "; did you mean 'lr'?" for a key that is not among `valid`: the one of that meaning, else one
 /// spelled alike; "" when there is neither.

@@ -58,7 +58,9 @@ std::optional<std::string> meant_name(const std::string& found,
     if (!closest || edit_distance(found, *closest) > kSlip || differs_in_digits(found, *closest)) {
       return std::nullopt;
     }
-    return closest;
+    // Two letters of a short class are more than a slip: Lion is not Muon.
+    const std::string candidate[] = {plain_name(*closest)};
+    return candidate[0] == wanted || closest_match(wanted, candidate) ? closest : std::nullopt;
   }
   if (std::find(plain.begin(), plain.end(), wanted) == plain.end()) {
     const std::optional<std::string> closest = closest_match(wanted, plain);

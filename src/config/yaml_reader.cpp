@@ -463,6 +463,11 @@ Node read_yaml(const Sources& sources, int source, Diagnostics& diagnostics) {
     add_problem(diagnostics, {source, problem->line, problem->column}, problem->text);
     return Node::null();
   }
+  if (sources[static_cast<size_t>(source)].name.ends_with(".toml")) {
+    add_problem(diagnostics, {source, 1, 1},
+                "a recipe is YAML, and this file is TOML; `automodel new` writes a recipe");
+    return Node::null();
+  }
   TreeBuilder builder(sources, source, diagnostics);
   try {
     std::istringstream stream(text);

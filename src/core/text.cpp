@@ -137,12 +137,17 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string> closest_match(std::string_view word,
                                          std::span<const std::string> candidates) {
+  constexpr size_t kShort = 5;
   const int limit = std::max(2, static_cast<int>(word.size()) / 3);
   const std::string* best = nullptr;
   int best_distance = limit + 1;
   const std::string lowered = to_lower(word);
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(lowered, to_lower(candidate));
+    const std::string other = to_lower(candidate);
+    const int distance = edit_distance(lowered, other);
+    // Two slips leave little of a short word: alfa is alpha, but Lion is not Muon.
+    const bool is_another = word.size() < kShort && distance > 1 && lowered[0] != other[0];
+    if (is_another) continue;
     if (distance < best_distance && distance < static_cast<int>(candidate.size())) {
       best_distance = distance;
       best = &candidate;

@@ -159,6 +159,12 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     });
   };
   const auto text_of = [&](const std::string& pattern) {
+    if (pattern == "all-linear") {
+      return cat("'", pattern, "' is no pattern; match_all_linear: true adapts all linear layers");
+    }
+    if (pattern.starts_with('[')) {
+      return cat("'", pattern, "' is one text; names in a list need quotes: ['q_proj', 'v_proj']");
+    }
     const std::string nearest = nearest_pattern(pattern, names);
     return cat("no linear layer of the model has a name like '", pattern,
                "': patterns are whole names such as ",

@@ -258,13 +258,16 @@ std::string row_data(const std::string& key, const std::string& split, const Dat
           is_chat ? "chat_dataset.ChatDataset"
                   : "column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset",
           "\n  path_or_dataset_id: ", scalar(data.name), "\n  split: ", scalar(split), "\n");
+  const bool takes_template = !is_chat && facts.of_tokenizer.has_chat_template;
   if (!is_chat) {
     text += "  column_mapping:\n";
-    if (!data.context.empty()) text += cat("    context: ", scalar(data.context), "\n");
+    if (!data.context.empty()) {
+      text += cat("    context: ", scalar(data.context),
+                  takes_template ? "  # becomes the system turn, as in AutoModel\n" : "\n");
+    }
     text +=
         cat("    question: ", scalar(data.question), "\n    answer: ", scalar(data.answer), "\n");
   }
-  const bool takes_template = !is_chat && facts.of_tokenizer.has_chat_template;
   if (takes_template) {
     text += "  use_hf_chat_template: true  # a turn of the user and one of the assistant\n";
   }

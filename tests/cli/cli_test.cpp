@@ -143,6 +143,8 @@ TEST(CliTest, AKeyWithoutItsSectionIsFound) {
   EXPECT_THAT(automodel({"explain", "warmup_steps"}).out,
               testing::AllOf(HasSubstr("benchmark.warmup_steps"),
                              HasSubstr("lr_scheduler.lr_warmup_steps")));
+  EXPECT_THAT(automodel({"explain", "dpo"}).out,
+              HasSubstr("dpo: training on preferences (DPO, ORPO, KTO, reward models) is not in"));
   EXPECT_THAT(automodel({"explain", "validation_dataset_mine.split"}).out,
               HasSubstr("validation_dataset_mine.split: any value (default by _target_)"));
 }

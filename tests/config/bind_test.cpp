@@ -283,7 +283,8 @@ TEST(BindErrorTest, AWrongElement) {
 
 TEST(BindErrorTest, NotAMapping) {
   EXPECT_EQ(bind_text("inner: fast\n").errors,
-            "r.yaml:1:8: error: expected a mapping of keys, found the string 'fast' [inner]\n"
+            "r.yaml:1:8: error: expected a mapping of keys such as dropout, found the string "
+            "'fast' [inner]\n"
             "  inner: fast\n"
             "         ^");
 }

@@ -291,6 +291,17 @@ TEST(LoadErrorTest, TwoDocuments) {
             "  ^");
 }
 
+TEST(LoadErrorTest, AnotherProgramsToml) {
+  try {
+    load_text("[training]\nsteps = 3\n", "train.toml");
+    FAIL() << "it was read";
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "train.toml:1:1: error: a recipe is YAML, and this file is TOML; `automodel new` "
+              "writes a recipe\n  [training]\n  ^");
+  }
+}
+
 TEST(LoadErrorTest, PythonTags) {
   EXPECT_EQ(
       error_of("a: !!python/object:os.system [x]\n"),

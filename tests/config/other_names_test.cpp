@@ -21,9 +21,18 @@ TEST(OtherNames, AnotherProgramsNameIsKnownWhereItsMeaningIsAKey) {
   EXPECT_EQ(hint_for_key("learning_rate", peft), "");
 }
 
+TEST(OtherNames, WhatAValueCountsIsSaidWhereItIsSomethingElse) {
+  const std::vector<std::string> scheduler = {"lr_warmup_steps", "lr_decay_steps"};
+  EXPECT_EQ(hint_for_key("warmup_ratio", scheduler),
+            "; did you mean 'lr_warmup_steps'? (it is a number of steps)");
+  EXPECT_EQ(hint_of_meaning("warmup_ratio", {{"a.b", "c.d"}}),
+            "; did you mean 'a.b' or 'c.d'? (it is a number of steps)");
+  EXPECT_EQ(hint_of_meaning("warmup_ratio", {}), "");
+}
+
 TEST(OtherNames, LeadToKeysOfRecipes) {
   const std::string schema = read_file(test::source_file("schemas/recipe.schema.json"));
-  for (const auto& [elsewhere, here] : names_elsewhere()) {
+  for (const auto& [elsewhere, here, how] : names_elsewhere()) {
     EXPECT_THAT(schema, testing::HasSubstr(cat("\"", here, "\":"))) << elsewhere;
     EXPECT_EQ(name_here(elsewhere), here);
   }

@@ -103,6 +103,9 @@ TEST(DraftTest, QuestionsAndAnswersTakeTheTokenizersTemplate) {
   const std::string text = draft_text(request, facts);
   EXPECT_THAT(text, HasSubstr("  use_hf_chat_template: true  #"));
   EXPECT_THAT(text, Not(HasSubstr("add_eos_token")));  // the template ends a turn
+  facts.data->context = "input";
+  EXPECT_THAT(draft_text(request, facts),
+              HasSubstr("    context: input  # becomes the system turn"));
 }
 
 TEST(DraftTest, ASingleShortSampleIsEnough) {

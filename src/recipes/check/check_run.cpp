@@ -156,9 +156,24 @@ void check_matrix_optimizer(const Recipe& recipe, Diagnostics& diagnostics) {
                           "matrices, of which tensor-parallel ranks hold parts");
 }
 
+/// How to start enough ranks, where there are fewer than tensor, context and pipeline parallelism
+/// take; else "".
+std::string more_ranks_hint(const Recipe& recipe, int64_t world_size) {
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t of_a_model =
+      sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
+  if (world_size >= of_a_model) return "";
+  const int64_t fewest = fitting_world_size(recipe);
+  if (!distributed::check_setup(recipe.distributed, fewest).empty()) return "";
+  return cat("; the fewest ranks that fit are ", fewest, ": --nproc-per-node ", fewest,
+             " starts them on this machine");
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
-    diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
+  const auto findings = distributed::check_setup(recipe.distributed, world_size);
+  const std::string hint = findings.empty() ? "" : more_ranks_hint(recipe, world_size);
+  for (const auto& finding : findings) {
+    diagnostics.error(place_of(recipe, "distributed", finding.key), cat(finding.text, hint));
   }
   const auto& setup = recipe.distributed;
   check_expert_parallel(recipe, diagnostics);

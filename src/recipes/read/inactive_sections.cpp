@@ -140,6 +140,11 @@ std::vector<std::string> inactive_section_names() {
   return names;
 }
 
+std::string inactive_section_text(std::string_view name) {
+  const auto* const found = std::ranges::find(kInactiveSections, name, &Inactive::key);
+  return found == std::end(kInactiveSections) ? std::string() : found->text;
+}
+
 bool check_inactive_section(const Node& section, Diagnostics& diagnostics) {
   const auto found =
       std::find_if(std::begin(kInactiveSections), std::end(kInactiveSections),

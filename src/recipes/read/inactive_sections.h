@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -178,5 +179,8 @@ bool check_inactive_section(const config::Node& section, config::Diagnostics& di
 
 /// The names of these sections.
 std::vector<std::string> inactive_section_names();
+
+/// Why such a section has no effect or is refused; "" for names of none.
+std::string inactive_section_text(std::string_view name);
 
 }  // namespace automodel::recipes

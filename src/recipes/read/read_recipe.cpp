@@ -70,18 +70,21 @@ struct RecipeKind {
   bool has_known_keys = true;  ///< false: only upstream knows its sections and keys
 };
 
-/// What may have been meant by a key that is no section: the keys of that name in sections, e.g.
-/// step_scheduler.max_steps, or of what other programs mean by it; else a section of a similar
-/// name.
-std::string hint_for(const std::string& key, const std::vector<std::string>& sections) {
+/// "; did you mean 'step_scheduler.max_steps'?": the section or the keys of sections that have this
+/// name, or the name of what other programs mean by it; "" for none, for more than a few, and where
+/// the key is one of another class of its own section.
+std::string hint_in_recipe(const Node& node) {
   constexpr size_t kMostNamed = 4;
+  const Json schema = recipe_schema();
+  const std::string& key = node.key();
   for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
-    if (name.empty() || std::ranges::find(sections, name) != sections.end()) continue;
-    const std::vector<std::string> whole = config::keys_ending_with(recipe_schema(), name);
-    if (whole.empty() || whole.size() > kMostNamed) continue;
-    return cat("; did you mean '", join(whole, "' or '"), "'?");
+    if (name.empty()) continue;
+    std::vector<std::string> found = config::keys_ending_with(schema, name);
+    if (std::ranges::find(found, node.path()) != found.end()) return "";
+    if (schema.at("properties").contains(name)) found = {std::string(name)};
+    if (!found.empty() && found.size() <= kMostNamed) return config::hint_of_meaning(key, found);
   }
-  return config::hint_for_key(key, sections);
+  return "";
 }
 
 void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
@@ -89,8 +92,6 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
   for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
   const std::vector<std::string>& of_distillation = distillation_keys();
   known.insert(known.end(), of_distillation.begin(), of_distillation.end());
-  constexpr int kMostHints = 20;  // what was meant is searched among all keys
-  int num_unknown = 0;
   for (const Node& child : root.children()) {
     const std::string& key = child.key();
     if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
@@ -99,7 +100,8 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
     if (check_inactive_section(child, diagnostics)) continue;
-    const std::string hint = num_unknown++ < kMostHints ? hint_for(key, known) : "";
+    std::string hint = diagnostics.hint_elsewhere(child);
+    if (hint.empty()) hint = config::hint_for_key(key, known);
     diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint));
   }
 }
@@ -314,6 +316,10 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     } catch (const UserError&) {
       return std::string();
     }
+  });
+  constexpr int kMostHints = 20;  // all keys are searched for each
+  diagnostics.know_keys([num_asked = 0](const Node& key) mutable {
+    return num_asked++ < kMostHints ? hint_in_recipe(key) : std::string();
   });
   Recipe recipe;
   recipe.root = original;

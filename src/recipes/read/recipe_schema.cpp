@@ -351,7 +351,11 @@ Json recipe_schema() {
 }
 
 std::string explain(const std::string& key) {
-  return config::explain(recipe_schema(), key);
+  const Json schema = recipe_schema();
+  const std::string text = inactive_section_text(key);
+  // Those with keys of their own are in the schema, which says it too.
+  if (!text.empty() && !schema.at("properties").contains(key)) return cat(key, ": ", text);
+  return config::explain(schema, key);
 }
 
 }  // namespace automodel::recipes
