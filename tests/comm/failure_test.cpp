@@ -379,6 +379,34 @@ TEST(SilentRankTest, IsAloneNamedByRanksThatStoodStillToo) {
   }
 }
 
+/// As on a host that is suspended for longer than a collective may take; rank 1 wakes last.
+TEST(SuspendedRanksTest, GoOnWithWhatTheyWaitedFor) {
+  RanksOptions options = patient();
+  options.timeout_seconds = 4;
+  const RanksResult result = run_ranks(
+      2,
+      [](World& world) {
+        const ProcessGroup group = world.group();
+        std::vector<pid_t> ranks;
+        for (const std::string& pid : group.all_gather_text(cat(int64_t{::getpid()}))) {
+          ranks.push_back(static_cast<pid_t>(parse_int(pid).value()));
+        }
+        if (group.rank() == 0 && ::fork() == 0) {
+          ::usleep(500'000);
+          for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
+          ::usleep(5'000'000);
+          ::kill(ranks[0], SIGCONT);
+          ::usleep(700'000);
+          ::kill(ranks[1], SIGCONT);
+          ::_exit(0);
+        }
+        if (group.rank() == 1) ::usleep(1'000'000);
+        all_reduce(group);
+      },
+      options);
+  for (const size_t rank : {0U, 1U}) EXPECT_EQ(result.errors[rank], "");
+}
+
 TEST(SilentRankTest, IsNamedToPeersThatWaitForWhatTheyStarted) {
   RanksOptions options = patient();
   options.timeout_seconds = 1;

@@ -14,14 +14,15 @@
 #include "comm/groups/group_backend.h"
 #include "comm/shared_memory/rounds.h"
 #include "comm/shared_memory/slot_rings.h"
-#include "core/clock.h"
+#include "core/awake_clock.h"
 #include "core/text.h"
 
 namespace automodel::comm {
 
 namespace {
 
-constexpr double kLookSeconds = 0.5;  // period of looking after the peers
+constexpr double kLookSeconds = 0.5;        // period of looking after the peers
+constexpr double kLongestPauseSeconds = 2;  // of a wait; a longer one is a process that stood still
 constexpr int kNumSpins = 200;
 /// Rounds that are written ahead of those taken, while both are possible: what has been written is
 /// then read out of a cache.
@@ -105,19 +106,21 @@ class Mover final {
 
  private:
   void move_until_done(const Operation& operation, std::unique_lock<std::mutex>& lock) {
-    double moved_at = monotonic_seconds();
-    double looked_at = moved_at;
+    AwakeClock clock(kLongestPauseSeconds);
+    double moved_at = 0;
+    double looked_at = 0;
+    bool has_moved = false;
     bool has_lost_peer = false;
     while (!operation.is_done()) {
       if (!disagreement_.empty()) throw RanksDisagree(disagreement_);
       const uint32_t seen = rings_.bell().num_rings();
       if (step()) {
-        moved_at = 0;
+        has_moved = true;
         continue;
       }
       lock.unlock();
-      const double now = monotonic_seconds();
-      if (moved_at == 0) moved_at = now;
+      const double now = clock.seconds();
+      if (std::exchange(has_moved, false)) moved_at = now;
       if (now - moved_at >= place_.timeout_seconds) {
         throw std::runtime_error(cat("nothing moved for ", format_duration(now - moved_at)));
       }

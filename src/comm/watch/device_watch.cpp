@@ -16,7 +16,6 @@ DeviceWatch::DeviceWatch(std::shared_ptr<FailureWatch> watch, WatchedGroup every
     : watch_(std::move(watch)),
       everybody_(std::move(everybody)),
       options_(options),
-      next_beat_since_(monotonic_seconds()),
       last_group_(everybody_.name) {
   thread_ = std::thread([this] { look_until_stopped(); });
 }
@@ -101,7 +100,7 @@ std::vector<std::shared_ptr<DeviceWatch::Followed>> DeviceWatch::oldest_of_group
 bool DeviceWatch::has_moved(Followed& followed) {
   if (!followed.can_start_seconds) {
     if (!followed.begin->is_reached()) return false;
-    followed.can_start_seconds = monotonic_seconds();
+    followed.can_start_seconds = clock_.seconds();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -131,8 +130,8 @@ std::optional<WatchedCall> DeviceWatch::late_call() {
         continue;
       }
       const WatchedCall& call = it->call;
-      const bool is_late = it->can_start_seconds && monotonic_seconds() - *it->can_start_seconds >
-                                                        call.group.timeout_seconds;
+      const bool is_late = it->can_start_seconds &&
+                           clock_.seconds() - *it->can_start_seconds > call.group.timeout_seconds;
       if (is_late && (!late || call.begin_seconds < late->begin_seconds)) late = call;
     }
     if (!has_any_moved) break;
@@ -148,9 +147,9 @@ bool DeviceWatch::has_lost_next_rank() {
   const std::string beat = watch_->beat_of((watch_->rank() + 1) % count);
   if (beat != next_beat_) {
     next_beat_ = beat;
-    next_beat_since_ = monotonic_seconds();
+    next_beat_since_ = clock_.seconds();
   }
-  return monotonic_seconds() - next_beat_since_ > options_.lost_seconds;
+  return clock_.seconds() - next_beat_since_ > options_.lost_seconds;
 }
 
 /// What texts say everybody was in when a rank was lost.

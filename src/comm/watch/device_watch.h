@@ -13,6 +13,7 @@
 
 #include "comm/groups/group_backend.h"
 #include "comm/watch/failure_watch.h"
+#include "core/awake_clock.h"
 
 namespace automodel::comm {
 
@@ -55,6 +56,9 @@ class DeviceWatch final {
   void stop();
 
  private:
+  /// Of a look at everything; a longer one is a process that stood still.
+  static constexpr double kLongestRoundSeconds = 2;
+
   void look_until_stopped();
   void look();
   std::optional<WatchedCall> late_call();
@@ -69,7 +73,8 @@ class DeviceWatch final {
   std::shared_ptr<FailureWatch> watch_;
   WatchedGroup everybody_;
   DeviceWatchOptions options_;
-  std::string next_beat_;  // of the next rank, and since when it has not changed
+  AwakeClock clock_{kLongestRoundSeconds};  // the thread's, by which it finds what is late
+  std::string next_beat_;                   // of the next rank, and since when it has not changed
   double next_beat_since_ = 0;
   std::mutex mutex_;  // guards the members below
   std::condition_variable stopped_;

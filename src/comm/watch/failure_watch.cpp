@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "comm/watch/beat.h"
+#include "core/awake_clock.h"
 #include "core/clock.h"
 #include "core/process.h"
 
@@ -334,13 +335,12 @@ std::optional<std::string> FailureWatch::await_failure(double seconds) {
 std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {
   const WatchedGroup& group = call.group;
   const double begin = monotonic_seconds();
-  double watched_seconds = 0;
   send_beat(*store_);
   std::map<int, std::string> beats;
   for (const int rank : group.ranks) beats[rank] = last_beat(rank);
   const std::string during = cat(" during ", call.operation, " of group ", group.name);
-  while (watched_seconds < options_.silence_seconds) {
-    const double round_begin = monotonic_seconds();
+  AwakeClock clock(kLongestRoundSeconds);
+  while (clock.seconds() < options_.silence_seconds) {
     // A rank leaves its text before it ends: look at processes first, at texts second.
     const std::vector<int64_t> ended = ended_ranks(group);
     if (const auto failure = first_failure(*store_)) return *failure;
@@ -350,7 +350,6 @@ std::string FailureWatch::find_cause(const WatchedCall& call, const std::string&
               ended.size() == 1 ? " (its process has ended)" : " (their processes have ended)"));
     }
     pause(kPollSeconds);
-    watched_seconds += std::min(monotonic_seconds() - round_begin, kLongestRoundSeconds);
   }
   std::vector<int64_t> silent;
   for (const int rank : group.ranks) {
