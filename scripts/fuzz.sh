@@ -39,7 +39,7 @@ cmake --preset fuzz >build/fuzz/configure.log 2>&1 || {
 }
 echo "fuzz: building ${names[*]}" >&2
 cmake --build build/fuzz --target "${names[@]/#/fuzz_}" >build/fuzz/build.log 2>&1 || {
-  grep -E -A8 'error|FAILED' build/fuzz/build.log | head -n 60 >&2
+  grep -iE -A8 'error|FAILED' build/fuzz/build.log | head -n 60 >&2
   exit 1
 }
 

@@ -140,8 +140,7 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
       diagnostics.warning_at_key(child, cat("'", child.key(), "' is ignored: ", legacy->reason));
       continue;
     }
-    std::string hint = hint_for_key(child.key(), valid);
-    if (hint.empty()) hint = diagnostics.hint_elsewhere(child);
+    std::string hint = hint_for_key(child, valid, diagnostics);
     if (hint.empty() && !valid.empty() && valid.size() <= kMostListed) {
       hint = cat("; the keys here are ", join(valid, ", "));
     }

@@ -21,8 +21,8 @@ constexpr OtherName kNames[] = {
     {"epochs", "num_epochs", ""},
     {"steps", "max_steps", ""},
     {"per_device_train_batch_size", "local_batch_size", ""},
-    {"per_device_eval_batch_size", "validation_dataloader", "its local_batch_size"},
-    {"eval_batch_size", "validation_dataloader", "its local_batch_size"},
+    {"per_device_eval_batch_size", "validation_dataloader", "its batch_size"},
+    {"eval_batch_size", "validation_dataloader", "its batch_size"},
     {"micro_batch_size", "local_batch_size", ""},
     {"train_batch_size", "global_batch_size", ""},
     {"gradient_accumulation_steps", "global_batch_size",
@@ -73,13 +73,16 @@ constexpr OtherName kNames[] = {
     {"expert_parallel_degree", "ep_size", ""},
     {"lora", "peft", ""},
     {"lora_config", "peft", ""},
+    {"resume", "restore_from", ""},
+    {"cpu_offload", "offload_policy", ""},
+    {"batch_size", "local_batch_size", ""},
     {"r", "dim", ""},
     {"rank", "dim", ""},
     {"lora_r", "dim", ""},
     {"lora_alpha", "alpha", ""},
     {"lora_dropout", "dropout", ""},
     {"lora_target_modules", "target_modules", ""},
-    {"lora_target_linear", "exclude_modules", ""},
+    {"lora_target_linear", "match_all_linear", ""},
     {"packing", "packed_sequence", ""},
     {"sample_packing", "packed_sequence", ""},
     {"neftune_noise_alpha", "noise_alpha", ""},
@@ -160,12 +163,26 @@ std::string hint_of_meaning(std::string_view name_elsewhere, std::span<const std
   return found == nullptr || found->how.empty() ? hint : cat(hint, " (", found->how, ")");
 }
 
-std::string hint_for_key(std::string_view key, std::span<const std::string> valid) {
+namespace {
+
+std::string hint_by_name(std::string_view key, std::span<const std::string> valid) {
   const std::string_view meant = name_here(key);
-  if (std::ranges::find(valid, meant) != valid.end()) {
-    return hint_of_meaning(key, std::vector<std::string>{std::string(meant)});
-  }
-  return did_you_mean(key, valid);
+  if (std::ranges::find(valid, meant) == valid.end()) return "";
+  return hint_of_meaning(key, std::vector<std::string>{std::string(meant)});
+}
+
+}  // namespace
+
+std::string hint_for_key(std::string_view key, std::span<const std::string> valid) {
+  const std::string hint = hint_by_name(key, valid);
+  return hint.empty() ? did_you_mean(key, valid) : hint;
+}
+
+std::string hint_for_key(const Node& key, std::span<const std::string> valid,
+                         const Diagnostics& diagnostics) {
+  std::string hint = hint_by_name(key.key(), valid);
+  if (hint.empty()) hint = diagnostics.hint_elsewhere(key);
+  return hint.empty() ? did_you_mean(key.key(), valid) : hint;
 }
 
 }  // namespace automodel::config

@@ -4,6 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "config/diagnostic.h"
+#include "config/node.h"
+
 namespace automodel::config {
 
 /// A name in Hugging Face's Trainer, PEFT, axolotl or torchtitan.
@@ -29,5 +32,10 @@ std::string hint_of_meaning(std::string_view name_elsewhere, std::span<const std
 /// "; did you mean 'lr'?" for a key that is not among `valid`: the one of that meaning, else one
 /// spelled alike; "" when there is neither.
 std::string hint_for_key(std::string_view key, std::span<const std::string> valid);
+
+/// The same for a key of a recipe, where another section may have it: one of that meaning here,
+/// then one of that name or meaning there, then one spelled alike here.
+std::string hint_for_key(const Node& key, std::span<const std::string> valid,
+                         const Diagnostics& diagnostics);
 
 }  // namespace automodel::config

@@ -8,6 +8,12 @@
 
 namespace automodel::training {
 
+namespace {
+
+constexpr const char* kExtraSteps = "extra_steps";
+
+}  // namespace
+
 std::vector<SchedulerFinding> check_step_scheduler(const StepSchedulerConfig& config,
                                                    int64_t dp_size) {
   std::vector<SchedulerFinding> findings;
@@ -46,17 +52,23 @@ StepScheduler::StepScheduler(const StepSchedulerConfig& config, int64_t dp_size,
         "step_scheduler.max_steps: a training set without a length needs max_steps "
         "(epoch_len must be provided if max_steps is not provided)");
   }
-  if (config.num_epochs) {
-    num_epochs_ = *config.num_epochs;
-  } else {
-    num_epochs_ = epoch_length_ && config.max_steps ? ceil_div(*config.max_steps, *epoch_length_)
-                                                    : StepSchedulerConfig{}.num_epochs.value();
-  }
-  constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
-  const int64_t by_epochs = epoch_length_ ? num_epochs_ * *epoch_length_ : kUnbounded;
-  max_steps_ = std::min(config.max_steps.value_or(kUnbounded), by_epochs);
+  find_end();
   checkpoint_interval_ = config.ckpt_every_steps.value_or(
       epoch_length_ ? *epoch_length_ : std::max<int64_t>(1, max_steps_ / 2));
+}
+
+void StepScheduler::find_end() {
+  if (config_.num_epochs) {
+    num_epochs_ = *config_.num_epochs;
+  } else if (epoch_length_ && config_.max_steps) {
+    num_epochs_ = ceil_div(std::max<int64_t>(*config_.max_steps - extra_steps_, 0), *epoch_length_);
+  } else {
+    num_epochs_ = StepSchedulerConfig{}.num_epochs.value();
+  }
+  constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+  const int64_t by_epochs =
+      epoch_length_ ? num_epochs_ * *epoch_length_ + extra_steps_ : kUnbounded;
+  max_steps_ = std::min(config_.max_steps.value_or(kUnbounded), by_epochs);
 }
 
 bool StepScheduler::is_last_step(bool ends_epoch) const {
@@ -89,12 +101,21 @@ Json StepScheduler::state() const {
   Json state = Json::object();
   state["step"] = std::min(max_steps_, step_ + 1);
   state["epoch"] = epoch_;
+  if (extra_steps_ != 0) state[kExtraSteps] = extra_steps_;
   return state;
 }
 
 void StepScheduler::load_state(const Json& state) {
   step_ = state.at("step").as_int();
   epoch_ = state.at("epoch").as_int();
+  extra_steps_ = state.get(kExtraSteps, int64_t{0});
+  find_end();
+}
+
+void StepScheduler::begin_epoch_anew(bool is_over) {
+  if (!epoch_length_) return;
+  extra_steps_ = step_ - (epoch_ + (is_over ? 1 : 0)) * *epoch_length_;
+  find_end();
 }
 
 }  // namespace automodel::training

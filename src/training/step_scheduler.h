@@ -111,11 +111,17 @@ class StepScheduler final {
   void advance_step() { ++step_; }
   void advance_epoch() { ++epoch_; }
 
-  /// {"step": steps done including the current one, "epoch": the current epoch}.
+  /// {"step": steps done including the current one, "epoch": the current epoch}, and "extra_steps"
+  /// where an epoch was begun anew.
   Json state() const;
   void load_state(const Json& state);
+  /// Called after load_state() when the data are others, so that what was done of this epoch (all
+  /// of it: `is_over`) is no part of the epochs that are still to come.
+  void begin_epoch_anew(bool is_over);
 
  private:
+  void find_end();
+
   StepSchedulerConfig config_;
   int64_t grad_accumulation_steps_ = 1;
   std::optional<int64_t> epoch_length_;
@@ -124,6 +130,7 @@ class StepScheduler final {
   int64_t checkpoint_interval_ = 0;
   int64_t step_ = 0;
   int64_t epoch_ = 0;
+  int64_t extra_steps_ = 0;  ///< done, beyond those of whole epochs of this length
 };
 
 }  // namespace automodel::training

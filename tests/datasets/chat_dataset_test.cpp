@@ -158,8 +158,15 @@ TEST_F(ChatDatasetTest, CheckReadsTheFirstRowsMessagesWhereTheSplitHasThem) {
             cat(config.path_or_dataset_id[0],
                 ", first row: message 1: the role must be system, user, assistant or tool, found "
                 "none"));
+  config.split = "train[:1]";
+  EXPECT_NE(error_of<InputError>([&] { check(config); }), "");
   config.split = "train[1:]";
   check(config);
+  EXPECT_THAT(error_of<InputError>([&] {
+                check(config_for(R"({"messages": [{"role": "user", "content": "A"}]})"
+                                 "\n"));
+              }),
+              testing::HasSubstr("nothing in this conversation is the assistant's"));
 }
 
 TEST_F(ChatDatasetTest, TellsOfASystemPromptBesideTheMessages) {
@@ -172,19 +179,36 @@ TEST_F(ChatDatasetTest, TellsOfASystemPromptBesideTheMessages) {
             cat(dataset.origin(0),
                 ": the column 'system' is not read; a system prompt is the first "
                 "of the messages, with the role system"));
+  const std::string both = replace_all(lines, R"([{"role": "user")",
+                                       R"([{"role": "system", "content": "X"}, {"role": "user")");
+  const ChatDataset with_both(config_for(both, kMarked), encoder_);
+  for (const std::string& finding : with_both.findings()) {
+    EXPECT_THAT(finding, testing::Not(testing::HasSubstr("system prompt")));
+  }
   const ChatDataset without(config_for(kTwoTurns, kMarked), encoder_);
   for (const std::string& finding : without.findings()) {
     EXPECT_THAT(finding, testing::Not(testing::HasSubstr("system prompt")));
   }
 }
 
-TEST_F(ChatDatasetTest, SaysWhyNoConversationHasALabel) {
-  const std::string lines = R"({"messages": [{"role": "user", "content": "A"}, )"
-                            R"({"role": "assistant", "content": "B", "weight": 0}]})"
-                            "\n";
-  const ChatDataset dataset(config_for(lines, kMarked), encoder_);
+TEST_F(ChatDatasetTest, SaysWhyConversationsHaveNoLabel) {
+  const std::string untrained =
+      R"({"messages": [{"role": "user", "content": "AAAAAAAAAAAAAAAAAAAA"}, )"
+      R"({"role": "assistant", "content": "B", "weight": 0}]})"
+      "\n";
+  ChatDatasetConfig config = config_for(untrained, kMarked);
+  config.seq_length = 20;
+  config.truncation = Truncation::kToLength;
+  const ChatDataset dataset(config, encoder_);
   EXPECT_THAT(error_of<NoLabelsError>([&] { dataset.findings(); }),
               testing::HasSubstr(": all of the assistant's turns are left out of it"));
+  // Beside others it is no fault of seq_length.
+  config.path_or_dataset_id = {directory_.write("y.jsonl", untrained + kTwoTurns)};
+  const ChatDataset with_others(config, encoder_);
+  EXPECT_FALSE(with_others.at(0).has_label());
+  for (const std::string& finding : with_others.findings()) {
+    EXPECT_THAT(finding, testing::Not(testing::HasSubstr("seq_length")));
+  }
 }
 
 TEST_F(ChatDatasetTest, RefusesATemplateThatWritesEarlierTurnsAnew) {

@@ -123,13 +123,13 @@ TEST(LoaderTest, APositionInOtherDataIsRefused) {
 
 TEST(LoaderTest, ChangedDataIsTakenWhereItIsAllowed) {
   test::Warnings warnings;
-  const auto loader = [&](int64_t num_rows, uint64_t checksum) {
+  const auto loader = [&](int64_t num_rows, uint64_t checksum, bool groups_by_length = false) {
     auto dataset = std::make_unique<CountingDataset>(num_rows);
-    dataset->files_read = {{"data.jsonl", {7, 0}, checksum}};
+    dataset->files_read = {{"data.jsonl", {7, 0}, checksum}, {"more.jsonl", {7, 0}, checksum}};
     LoaderContext context{.local_batch_size = 2};
     context.allows_changed_data = true;
     context.reporter = &warnings;
-    return DataLoader(std::move(dataset), {}, context);
+    return DataLoader(std::move(dataset), {.group_by_length = groups_by_length}, context);
   };
   DataLoader first = loader(8, 17);
   first.set_epoch(3);
@@ -138,21 +138,38 @@ TEST(LoaderTest, ChangedDataIsTakenWhereItIsAllowed) {
   const auto rest = rest_of(first);
   DataLoader mended = loader(8, 18);  // as many rows: they go on where they were
   mended.load_state(state);
+  EXPECT_FALSE(mended.has_begun_anew());
   EXPECT_EQ(rest_of(mended), rest);
-  ASSERT_EQ(warnings.texts.size(), 1u);
-  EXPECT_THAT(warnings.texts[0], testing::EndsWith("; it is allowed to change"));
+  ASSERT_EQ(warnings.texts.size(), 2u);  // one for each file
+  EXPECT_THAT(warnings.texts[1], testing::EndsWith("; it is allowed to change"));
   DataLoader fresh = loader(9, 19);
   fresh.set_epoch(3);
   DataLoader longer = loader(9, 19);
   longer.load_state(state);
+  EXPECT_TRUE(longer.has_begun_anew());
   EXPECT_EQ(warnings.texts.back(),
-            "the dataset has 9 samples, that of the checkpoint had 8: epoch 3 begins anew with "
-            "these");
-  EXPECT_EQ(longer.state().at("epoch").as_int(), 3);
+            "the dataset: there are 9 samples or packs, and there were 8: epoch 3 begins anew with "
+            "what is there now");
   EXPECT_EQ(rest_of(longer), rest_of(fresh));
   longer.load_state(first.state());  // at the end of an epoch
   EXPECT_EQ(longer.next(), std::nullopt);
-  EXPECT_THAT(warnings.texts.back(), testing::EndsWith(": the next epoch takes these"));
+  EXPECT_THAT(warnings.texts.back(), testing::EndsWith(": the next epoch takes what is there now"));
+  DataLoader grouped = loader(8, 17, true);
+  grouped.next();
+  DataLoader other_lengths = loader(8, 18, true);
+  other_lengths.load_state(grouped.state());
+  EXPECT_TRUE(other_lengths.has_begun_anew());
+  EXPECT_THAT(warnings.texts.back(),
+              testing::HasSubstr("the order of the samples depends on their lengths: epoch 0"));
+}
+
+TEST(LoaderTest, OtherRowsOfTheSameFilesAreRefusedAllTheSame) {
+  LoaderContext context;
+  context.allows_changed_data = true;
+  DataLoader first = make_loader(8, context);
+  DataLoader other = make_loader(9, context);
+  EXPECT_THAT(test::error_of<InputError>([&] { other.load_state(first.state()); }),
+              testing::HasSubstr("one in a dataset of 8 samples; this dataset has 9"));
 }
 
 TEST(LoaderTest, ContinuesExactlyFromEveryPosition) {
@@ -228,8 +245,8 @@ TEST(LoaderTest, RefusesAPositionThatDoesNotFit) {
             "ranks; continue on a number of ranks that divides it");
   EXPECT_EQ(error(state(3, 9), {}),
             "the saved data position is one in a dataset of 9 samples; this dataset has 10: a run "
-            "continues with the split, truncation and packing that it began with, or with "
-            "checkpoint.allow_changed_data: true, which begins the epoch anew");
+            "continues with the split, seq_length, packing and num_train_samples that it began "
+            "with");
   EXPECT_EQ(error(state(11, 10), {}), "the saved data position is damaged: sample 11 of 10");
 }
 

@@ -326,6 +326,21 @@ TEST(NanogptTest, AFileThatChangesUnderARunEndsIt) {
             cat(path, " changed while it was in use: it was written to"));
 }
 
+TEST(NanogptTest, OtherDataAreReadFromTheBeginningWhereTheyAreAllowed) {
+  Ranks ranks(reading(bin_file("[ab].bin"), 16), 1, 1);
+  ranks.take(3);
+  automodel::test::Warnings warnings;
+  LoaderContext context = context_of(1, 0, 1);
+  context.allows_changed_data = true;
+  context.reporter = &warnings;
+  const NanogptDatasetConfig config = reading(bin_file("c.bin"), 16);
+  NanogptDataset others(config, DataloaderConfig{}, context, Passes::kEndless);
+  others.load_state(ranks.state());
+  EXPECT_THAT(warnings.texts.back(), testing::EndsWith(": its files are read from the beginning"));
+  EXPECT_EQ(others.state().at("consumed").as_int(), 3);
+  EXPECT_EQ(sequences_of(*others.next()), Ranks(config, 1, 1).next());
+}
+
 TEST(NanogptTest, APositionOfOtherDataIsRefused) {
   Ranks ranks(reading(bin_file("[ab].bin"), 16), 1, 1);
   ranks.take(3);

@@ -120,6 +120,38 @@ TEST(StepSchedulerTest, TheStateCountsThePresentStepAsDone) {
   EXPECT_EQ(copy.epoch(), 0);
 }
 
+/// Three epochs of 8 batches, in the second of which other data with epochs of 5 begin.
+TEST(StepSchedulerTest, WhatWasDoneOfAnEpochThatBeginsAnewIsBesideTheEpochsToCome) {
+  StepSchedulerConfig of_epochs = config(2, 2);
+  of_epochs.num_epochs = 3;
+  StepScheduler first(of_epochs, 1, 8);
+  first.load_state(Json::Object{{"step", int64_t{11}}, {"epoch", int64_t{1}}});
+  StepScheduler under_way(of_epochs, 1, 5);
+  under_way.load_state(first.state());
+  EXPECT_EQ(under_way.max_steps(), 15);
+  under_way.load_state(Json::Object{{"step", int64_t{11}}, {"epoch", int64_t{1}}});
+  under_way.begin_epoch_anew(/*is_over=*/false);
+  EXPECT_EQ(under_way.max_steps(), 11 + 2 * 5);
+  StepScheduler over(of_epochs, 1, 5);
+  over.load_state(Json::Object{{"step", int64_t{16}}, {"epoch", int64_t{1}}});
+  over.begin_epoch_anew(/*is_over=*/true);
+  EXPECT_EQ(over.max_steps(), 16 + 5);
+  StepScheduler again(of_epochs, 1, 5);  // the next start knows it
+  again.load_state(over.state());
+  EXPECT_EQ(again.max_steps(), 16 + 5);
+
+  StepSchedulerConfig of_steps = config(2, 2);
+  of_steps.num_epochs = std::nullopt;
+  of_steps.max_steps = 40;
+  StepScheduler by_steps(of_steps, 1, 11);
+  by_steps.load_state(Json::Object{{"step", int64_t{30}}, {"epoch", int64_t{10}}});
+  EXPECT_TRUE(by_steps.is_done());  // of epochs of 11, four are enough for 40 steps
+  by_steps.begin_epoch_anew(/*is_over=*/false);
+  EXPECT_FALSE(by_steps.is_done());
+  EXPECT_EQ(by_steps.max_steps(), 40);
+  EXPECT_EQ(by_steps.num_epochs(), 11);
+}
+
 TEST(StepSchedulerTest, KnowsOfCheckpointsBeforeTheLastOne) {
   StepSchedulerConfig c = config(1, 1);
   c.num_epochs = 1;

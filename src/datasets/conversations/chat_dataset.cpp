@@ -12,6 +12,15 @@ namespace {
 
 constexpr int64_t kNumRowsLookedAt = 32;
 
+/// Whether the first row of the files is among those that the split takes: its slice begins there,
+/// and nothing has shuffled the rows before.
+bool takes_first_row(const ChatDatasetConfig& config) {
+  const std::string text = config.split.value_or("train");
+  const Split first = Split::parse(text.substr(0, text.find('+')));
+  const bool is_sliced = first.from || first.to;
+  return !is_sliced || (!first.from && !config.shuffle_seed);
+}
+
 }  // namespace
 
 SourceOptions ChatDatasetConfig::source() const {
@@ -35,10 +44,9 @@ SourceDescription check(const ChatDatasetConfig& config) {
   SourceDescription description = describe_source(config.source());
   if (description.note) return description;
   check_conversation_columns(description);
-  const bool is_sliced = config.split.value_or("").find('[') != std::string::npos;
-  if (!is_sliced) {
+  if (takes_first_row(config)) {
     const std::string origin = cat(description.first_path, ", first row");
-    read_messages(description.first_row, origin);
+    check_for_answers(read_messages(description.first_row, origin), origin);
     read_tools(description.first_row, origin);
   }
   return description;
@@ -57,9 +65,14 @@ void ChatDataset::look_for_labels(std::vector<std::string>& findings) const {
   int64_t num_cut_off = 0;
   for (int64_t i = 0; i < num_rows; ++i) {
     const Sample sample = at(i);
-    if (!sample.has_label()) ++num_without_label;
-    if (!sample.has_label() && sample.num_cut > 0) ++num_cut_off;
-    if (sample.has_label() && !truncates_) return;
+    if (sample.has_label()) {
+      if (!truncates_) return;
+      continue;
+    }
+    ++num_without_label;
+    const bool is_cut = sample.num_cut > 0 && !has_only_untrained_answers(
+                                                  read_messages(source_.row(i), source_.origin(i)));
+    if (is_cut) ++num_cut_off;
   }
   const bool is_all = num_rows == size();
   const std::string rows = cat(is_all ? "" : "first ", num_rows, " conversations");
@@ -81,7 +94,9 @@ void ChatDataset::look_for_labels(std::vector<std::string>& findings) const {
 }
 
 /// A prompt that some files keep in a column of its own, which is no message.
-std::optional<std::string> ChatDataset::find_idle_system(const Json& row) const {
+std::optional<std::string> ChatDataset::find_idle_system(const Json& row,
+                                                         const Json& messages) const {
+  if (messages.as_array().front().get("role", "") == "system") return std::nullopt;
   for (const char* column : {"system", "system_prompt"}) {
     const Json* const text = row.find(column);
     if (text == nullptr || !text->is_string() || text->as_string().empty()) continue;
@@ -100,24 +115,26 @@ std::vector<std::string> ChatDataset::findings() const {
   std::optional<std::string> note;
   bool ends = false;
   bool is_written = false;
+  bool is_trained = false;
   for (int64_t i = 0; i < num_rows && !(ends && note); ++i) {
     const Json row = source_.row(i);
     const std::string origin = source_.origin(i);
+    const Json messages = read_messages(row, origin);
     if (i == 0) {
-      if (auto idle = find_idle_system(row)) findings.push_back(std::move(*idle));
+      if (auto idle = find_idle_system(row, messages)) findings.push_back(std::move(*idle));
     }
-    const ChatTokens tokens =
-        formatter_.tokenize(read_messages(row, origin), read_tools(row, origin), origin);
+    const ChatTokens tokens = formatter_.tokenize(messages, read_tools(row, origin), origin);
     if (!note) note = tokens.note;
     for (size_t at = 0; at < tokens.ids.size(); ++at) {
       // Models end their turns with special tokens of their own, not only with eos.
       ends = ends || (tokens.is_assistant[at] && !tokens.is_left_out[at] &&
                       encoder_.is_special(tokens.ids[at]));
       is_written = is_written || eos == tokens.ids[at];
+      is_trained = is_trained || (tokens.is_assistant[at] && !tokens.is_left_out[at]);
     }
   }
   if (note) findings.push_back(*note);
-  if (ends) return findings;
+  if (ends || !is_trained) return findings;
   const std::string token = eos ? encoder_.token_text(*eos) : std::string("none");
   findings.push_back(
       cat(source_.origin(0), ": in none of the first ", num_rows,

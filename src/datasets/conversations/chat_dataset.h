@@ -97,7 +97,7 @@ class ChatDataset final : public Dataset {
 
  private:
   void look_for_labels(std::vector<std::string>& findings) const;
-  std::optional<std::string> find_idle_system(const Json& row) const;
+  std::optional<std::string> find_idle_system(const Json& row, const Json& messages) const;
 
   const TextEncoder& encoder_;
   std::optional<int64_t> seq_length_;

@@ -199,6 +199,12 @@ int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
 
 namespace {
 
+[[noreturn]] void refuse_without_answers(const std::string& origin) {
+  throw InputError(cat(origin,
+                       ": nothing in this conversation is the assistant's, so nothing of it can be "
+                       "learned"));
+}
+
 /// False for an answer that is marked as none to learn: `weight: 0`, as OpenAI's files have it, or
 /// `train: false`.
 bool is_trained(const Json& message) {
@@ -208,7 +214,8 @@ bool is_trained(const Json& message) {
   return !is_weightless && !(train != nullptr && train->is_bool() && !train->as_bool());
 }
 
-/// Whether a conversation has answers, all of them marked as none to learn.
+}  // namespace
+
 bool has_only_untrained_answers(const Json& messages) {
   bool has_answers = false;
   for (const Json& message : messages.as_array()) {
@@ -219,7 +226,12 @@ bool has_only_untrained_answers(const Json& messages) {
   return has_answers;
 }
 
-}  // namespace
+void check_for_answers(const Json& messages, const std::string& origin) {
+  for (const Json& message : messages.as_array()) {
+    if (has_role(message, "assistant")) return;
+  }
+  refuse_without_answers(origin);
+}
 
 ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
                                    const std::string& origin) const {
@@ -238,9 +250,7 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
   tokens.is_assistant = mask_of_assistant(tokens, rendering.generation, conversation);
   const bool has_answer = std::ranges::find(tokens.is_assistant, true) != tokens.is_assistant.end();
   if (!has_answer && !has_only_untrained_answers(messages)) {
-    throw InputError(cat(origin,
-                         ": nothing in this conversation is the assistant's, so nothing of "
-                         "it can be learned"));
+    refuse_without_answers(origin);
   }
   tokens.is_left_out.assign(tokens.ids.size(), false);
   if (options_.mask_generation_prompt) mark_generation_prompts(conversation, tokens);

@@ -56,6 +56,13 @@ struct ChatTokens {
   std::optional<std::string> note = std::nullopt;
 };
 
+/// Whether a conversation has answers, all of them marked as none to learn (`weight: 0` or `train:
+/// false`).
+bool has_only_untrained_answers(const Json& messages);
+
+/// Throws InputError for a conversation without a message of the assistant.
+void check_for_answers(const Json& messages, const std::string& origin);
+
 /// Writes conversations with a chat template. Thread-safe.
 class ChatFormatter final {
  public:

@@ -177,10 +177,12 @@ Json DataLoader::state() const {
 
 void DataLoader::load_state(const Json& state) {
   const Json* const files = state.find(kFilesKey);
-  const bool allows_changes = context_.allows_changed_data;
-  if (files != nullptr) {
-    check_fingerprints(*files, dataset_->files(), allows_changes, context_.reporter);
-  }
+  has_begun_anew_ = files != nullptr &&
+                    check_fingerprints(*files, dataset_->files(), context_.allows_changed_data,
+                                       context_.reporter) &&
+                    (state.at("num_rows").as_int() != dataset_->size() ||
+                     dataset_->depends_on_lengths() || sampler_->depends_on_lengths());
+  if (has_begun_anew_) return begin_epoch_anew(state);
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
   if (depends ? (dealt_then == nullptr || *dealt_then != dealt()) : dealt_then != nullptr) {
@@ -190,10 +192,6 @@ void DataLoader::load_state(const Json& state) {
             ", these are dealt as ", depends ? dealt().dump() : "any number of ranks takes them",
             ": with group_by_length or dataloader_type cyclic a run continues on as many "
             "ranks, with the same batch_size"));
-  }
-  if (allows_changes && state.at("num_rows").as_int() != dataset_->size()) {
-    load_epoch_of_other_rows(state);
-    return;
   }
   const Position position = Position::from_json(state, dataset_->size(), context_.num_replicas);
   if (position.consumed > position.num_rows) {
@@ -206,17 +204,21 @@ void DataLoader::load_state(const Json& state) {
   is_exhausted_ = position.is_exhausted;
 }
 
-void DataLoader::load_epoch_of_other_rows(const Json& state) {
+void DataLoader::begin_epoch_anew(const Json& state) {
   const int64_t num_rows_then = state.at("num_rows").as_int();
-  const Position position = Position::from_json(state, num_rows_then, context_.num_replicas);
+  const Position position = Position::from_json(state, num_rows_then, /*num_replicas=*/1);
   rewind();
   epoch_ = position.epoch;
   is_exhausted_ = position.is_exhausted;
   if (context_.reporter == nullptr) return;
-  context_.reporter->warning(cat(context_.dataset, " has ", dataset_->size(),
-                                 " samples, that of the checkpoint had ", num_rows_then, ": ",
-                                 is_exhausted_ ? "the next epoch takes these"
-                                               : cat("epoch ", epoch_, " begins anew with these")));
+  const std::string why =
+      num_rows_then != dataset_->size()
+          ? cat("there are ", dataset_->size(), " samples or packs, and there were ", num_rows_then)
+          : "the order of the samples depends on their lengths";
+  context_.reporter->warning(
+      cat(context_.dataset, ": ", why, ": ",
+          is_exhausted_ ? "the next epoch takes what is there now"
+                        : cat("epoch ", epoch_, " begins anew with what is there now")));
 }
 
 }  // namespace automodel::datasets

@@ -99,16 +99,18 @@ class DataLoader final : public BatchStream {
   void set_epoch(int64_t epoch) override;
   void rewind() override;
   Json state() const override;
-  /// With `allows_changed_data`, of a dataset with other files too: with as many samples the
-  /// position stays, with more or fewer the epoch that was under way begins anew.
+  /// With `allows_changed_data`, of a dataset with other files too. The position stays where there
+  /// are as many samples and the order does not depend on their lengths; else the epoch that was
+  /// under way begins anew.
   void load_state(const Json& state) override;
+  bool has_begun_anew() const override { return has_begun_anew_; }
   Json facts() const override { return dataset_->facts(); }
 
   const Dataset& dataset() const { return *dataset_; }
 
  private:
   int64_t num_batches(int64_t num_rows) const;
-  void load_epoch_of_other_rows(const Json& state);
+  void begin_epoch_anew(const Json& state);
   void start();
   PreparedBatch make(int64_t batch) const;
   void check_tokens(const Sample& sample) const;
@@ -127,6 +129,7 @@ class DataLoader final : public BatchStream {
 
   int64_t epoch_ = 0;
   int64_t consumed_ = 0;  ///< samples returned in this epoch, on this rank
+  bool has_begun_anew_ = false;
   bool is_exhausted_ = false;
   bool has_warned_ = false;
   std::vector<int64_t> rows_;  ///< of the running prefetcher

@@ -21,9 +21,8 @@ Position Position::from_json(const Json& state, int64_t num_rows, int num_replic
   if (position.num_rows != num_rows) {
     throw InputError(cat("the saved data position is one in a dataset of ", position.num_rows,
                          " samples; this dataset has ", num_rows,
-                         ": a run continues with the split, truncation and packing that it began "
-                         "with, or with checkpoint.allow_changed_data: true, which begins the "
-                         "epoch anew"));
+                         ": a run continues with the split, seq_length, packing and "
+                         "num_train_samples that it began with"));
   }
   if (position.consumed < 0 || position.epoch < 0) {
     throw InputError(cat("the saved data position is damaged: sample ", position.consumed,

@@ -28,6 +28,9 @@ class RowSampler {
   /// Whether the rows used up to a position depend on the number of ranks and the batch size: then
   /// a run can continue only with the same ones.
   virtual bool depends_on_ranks() const { return false; }
+
+  /// Whether the order depends on the rows' lengths.
+  virtual bool depends_on_lengths() const { return false; }
 };
 
 /// How rows are assigned to ranks.
@@ -70,6 +73,7 @@ class LengthGroupedSampler final : public RowSampler {
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
   bool depends_on_ranks() const override { return true; }
+  bool depends_on_lengths() const override { return true; }
 
  private:
   int64_t batch_size_;

@@ -233,19 +233,26 @@ Json NanogptDataset::state() const {
 
 void NanogptDataset::load_state(const Json& state) {
   constexpr int64_t kMost = int64_t{1} << 62;
-  check_fingerprints(state.at(kFilesKey), fingerprints(), context_.allows_changed_data,
-                     context_.reporter);
+  const bool has_changed = check_fingerprints(state.at(kFilesKey), fingerprints(),
+                                              context_.allows_changed_data, context_.reporter);
   if (state.at("shuffle_files").as_bool() != config_.shuffle_files) {
     throw InputError(cat("the saved data position is one with shuffle_files ",
                          config_.shuffle_files ? "false" : "true", ", this run has ",
                          config_.shuffle_files ? "true" : "false",
                          ": the files come in another order"));
   }
-  Place place;
-  place.pass = entry(state, "pass", int64_t{1} << 32);
-  place.file = entry(state, "file", std::ssize(shards_));
-  go_to(place);
-  place_.token = entry(state, "token", shard().num_tokens + 1);
+  if (has_changed) {
+    go_to({});
+    if (context_.reporter != nullptr) {
+      context_.reporter->warning(cat(context_.dataset, ": its files are read from the beginning"));
+    }
+  } else {
+    Place place;
+    place.pass = entry(state, "pass", int64_t{1} << 32);
+    place.file = entry(state, "file", std::ssize(shards_));
+    go_to(place);
+    place_.token = entry(state, "token", shard().num_tokens + 1);
+  }
   epoch_ = entry(state, "epoch", kMost);
   taken_ = entry(state, "consumed", kMost) / context_.num_replicas;
 }

@@ -53,11 +53,12 @@ Json fingerprints_to_json(const std::vector<DataFingerprint>& files) {
 
 namespace {
 
-/// How the files are others than a checkpoint's; nullopt where they have the same bytes. Warns of
-/// one that was written since and of which only parts are compared.
-std::optional<std::string> find_change(const Json::Array& list,
-                                       const std::vector<DataFingerprint>& files,
-                                       Reporter* reporter) {
+/// How files are others than a checkpoint's, a text for each. Warns of those that were written
+/// since and of which only parts are compared.
+std::vector<std::string> find_changes(const Json::Array& list,
+                                      const std::vector<DataFingerprint>& files,
+                                      Reporter* reporter) {
+  std::vector<std::string> changes;
   for (size_t i = 0; i < std::min(list.size(), files.size()); ++i) {
     const DataFingerprint& file = files[i];
     const uint64_t checksum = parse_checksum(list[i].get("xxh3", "")).value_or(~file.checksum);
@@ -66,32 +67,38 @@ std::optional<std::string> find_change(const Json::Array& list,
     const std::string now = describe(file.state.num_bytes, file.state.modified_ns);
     const std::string then = describe(num_bytes, modified_ns);
     if (checksum != file.checksum || num_bytes != file.state.num_bytes) {
-      return cat(file.path, " is not the data file that the checkpoint was made with: it ", "has ",
-                 now, "; the checkpoint's ", list[i].get("path", ""), " had ", then);
-    }
-    if (file.is_sampled && modified_ns != file.state.modified_ns && reporter != nullptr) {
+      changes.push_back(cat(file.path,
+                            " is not the data file that the checkpoint was made with: ", "it has ",
+                            now, "; the checkpoint's ", list[i].get("path", ""), " had ", then));
+    } else if (file.is_sampled && modified_ns != file.state.modified_ns && reporter != nullptr) {
       reporter->warning(cat(file.path, " has been written since the checkpoint was made (it has ",
                             now, "; then it had ", then,
                             "); it is too large to be compared as a whole, and the blocks of it "
                             "that are compared are the same"));
     }
   }
-  if (list.size() == files.size()) return std::nullopt;
-  const std::string first =
-      list.size() < files.size() ? files[list.size()].path : list[files.size()].get("path", "");
-  return cat("the dataset has ", files.size(), " data files, that of the checkpoint has ",
-             list.size(), "; the first that only one of them has is ", first);
+  if (list.size() != files.size()) {
+    const std::string first =
+        list.size() < files.size() ? files[list.size()].path : list[files.size()].get("path", "");
+    changes.push_back(cat("the dataset has ", files.size(),
+                          " data files, that of the checkpoint has ", list.size(),
+                          "; the first that only one of them has is ", first));
+  }
+  return changes;
 }
 
 }  // namespace
 
-void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
+bool check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
                         bool allows_changes, Reporter* reporter) {
   if (!saved.is_array()) throw InputError("the saved data position is damaged: files is no list");
-  const auto change = find_change(saved.as_array(), files, reporter);
-  if (!change) return;
-  if (!allows_changes) throw InputError(*change + kAdvice);
-  if (reporter != nullptr) reporter->warning(cat(*change, "; it is allowed to change"));
+  const std::vector<std::string> changes = find_changes(saved.as_array(), files, reporter);
+  if (changes.empty()) return false;
+  if (!allows_changes) throw InputError(changes.front() + kAdvice);
+  for (const std::string& change : changes) {
+    if (reporter != nullptr) reporter->warning(cat(change, "; it is allowed to change"));
+  }
+  return true;
 }
 
 }  // namespace automodel::datasets

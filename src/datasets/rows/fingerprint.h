@@ -30,12 +30,12 @@ uint64_t sampled_checksum(const DataFile& file, const BlockSampling& blocks);
 /// The fingerprints of a dataset's files, in their order, for a checkpoint.
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files);
 
-/// Throws InputError naming the first file whose contents differ from `saved`, or which is missing
-/// or new; tells `reporter` instead where changes are allowed. Paths do not matter, and of files
-/// that are compared as a whole modification times neither. A file of which blocks were compared
-/// and which has been written since is told to `reporter` (may be null): other blocks of it may be
-/// others.
-void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
+/// Whether files have other contents than in `saved`, or are missing or new. Throws InputError
+/// naming the first of them; where changes are allowed, tells `reporter` (may be null) of all
+/// instead. Paths do not matter, and of files that are compared as a whole modification times
+/// neither. A file of which blocks were compared and which has been written since is told to
+/// `reporter`: other blocks of it may be others.
+bool check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
                         bool allows_changes, Reporter* reporter);
 
 }  // namespace automodel::datasets

@@ -55,6 +55,10 @@ class Dataset {
   /// the same data.
   virtual std::vector<DataFingerprint> files() const = 0;
 
+  /// Whether what lies where depends on the lengths of all rows, as with packs: then one row that
+  /// changes moves others.
+  virtual bool depends_on_lengths() const { return false; }
+
   /// What it knows of itself, for the record of a run: {"num_samples", ...}.
   virtual Json facts() const { return Json::Object{{"num_samples", size()}}; }
 };
@@ -87,6 +91,9 @@ class BatchStream {
   /// Continues after `state`, on any number of ranks. Throws InputError when it belongs to other
   /// data, or when the position is not a whole number of samples per rank.
   virtual void load_state(const Json& state) = 0;
+
+  /// Whether load_state() began the epoch anew, since the data are others than the position's.
+  virtual bool has_begun_anew() const { return false; }
 };
 
 /// Batches that a source makes in order, without random access; positions are exact all the same.

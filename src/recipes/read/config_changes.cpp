@@ -284,8 +284,7 @@ void apply_config_changes(const std::vector<Node>& changes, ModelRecipe& plan,
     if (!is_one_of(known, child.key())) {
       std::vector<std::string> candidates = known;
       for_each_field<ModelSection>([&](const auto& field) { candidates.push_back(field.name); });
-      std::string hint = diagnostics.hint_elsewhere(child);
-      if (hint.empty()) hint = config::hint_for_key(child.key(), candidates);
+      const std::string hint = config::hint_for_key(child, candidates, diagnostics);
       if (plan.hf_config.is_object()) {
         diagnostics.unknown_key(
             child, cat("unknown key '", child.key(),

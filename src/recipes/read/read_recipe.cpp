@@ -70,18 +70,52 @@ struct RecipeKind {
   bool has_known_keys = true;  ///< false: only upstream knows its sections and keys
 };
 
+/// Whether a hint may lead to a key: its section is one of any training, or of this recipe's
+/// `sections`.
+bool is_hinted_at(const std::string& path, const std::vector<std::string>& sections) {
+  static const std::vector<std::string> usual = {
+      "step_scheduler",  "distributed", "model",        "dataset",        "dataloader",
+      "packed_sequence", "optimizer",   "lr_scheduler", "clip_grad_norm", "peft",
+      "quantization",    "checkpoint"};
+  const std::string section = path.substr(0, path.find('.'));
+  return path.find(".tokenizer.") == std::string::npos &&
+         (std::ranges::find(usual, section) != usual.end() ||
+          std::ranges::find(sections, section) != sections.end());
+}
+
+/// Leaves out keys of validation data and of a teacher whose like is there for training.
+void keep_training(std::vector<std::string>& paths) {
+  const std::vector<std::string> all = paths;
+  std::erase_if(paths, [&](const std::string& path) {
+    for (const std::string_view before : {"validation_", "teacher_"}) {
+      if (!path.starts_with(before)) continue;
+      return std::ranges::find(all, path.substr(before.size())) != all.end();
+    }
+    return false;
+  });
+}
+
 /// "; did you mean 'step_scheduler.max_steps'?": the section or the keys of sections that have this
 /// name, or the name of what other programs mean by it; "" for none, for more than a few, and where
 /// the key is one of another class of its own section.
-std::string hint_in_recipe(const Node& node) {
+std::string hint_in_recipe(const Node& node, const std::vector<std::string>& sections) {
   constexpr size_t kMostNamed = 4;
-  const Json schema = recipe_schema();
+  static const std::vector<std::string> of_anything = {"name",   "args", "path", "folder",
+                                                       "resume", "r",    "rank", "data"};
   const std::string& key = node.key();
+  if (std::ranges::find(of_anything, key) != of_anything.end()) return "";
+  const Json schema = recipe_schema();
   for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
     if (name.empty()) continue;
     std::vector<std::string> found = config::keys_ending_with(schema, name);
     if (std::ranges::find(found, node.path()) != found.end()) return "";
-    if (schema.at("properties").contains(name)) found = {std::string(name)};
+    if (schema.at("properties").contains(name)) {
+      if (name == key) return cat("; '", key, "' stands at the top of a recipe");
+      found = {std::string(name)};
+    } else {
+      std::erase_if(found, [&](const std::string& path) { return !is_hinted_at(path, sections); });
+    }
+    keep_training(found);
     if (!found.empty() && found.size() <= kMostNamed) return config::hint_of_meaning(key, found);
   }
   return "";
@@ -100,8 +134,7 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
     if (check_inactive_section(child, diagnostics)) continue;
-    std::string hint = diagnostics.hint_elsewhere(child);
-    if (hint.empty()) hint = config::hint_for_key(key, known);
+    const std::string hint = config::hint_for_key(child, known, diagnostics);
     diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint));
   }
 }
@@ -318,8 +351,10 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     }
   });
   constexpr int kMostHints = 20;  // all keys are searched for each
-  diagnostics.know_keys([num_asked = 0](const Node& key) mutable {
-    return num_asked++ < kMostHints ? hint_in_recipe(key) : std::string();
+  std::vector<std::string> sections;
+  for (const Node& child : original.children()) sections.push_back(child.key());
+  diagnostics.know_keys([sections, num_asked = 0](const Node& key) mutable {
+    return num_asked++ < kMostHints ? hint_in_recipe(key, sections) : std::string();
   });
   Recipe recipe;
   recipe.root = original;

@@ -164,7 +164,7 @@ struct CheckpointSection {
             .without_effect("writing streams from the parameters here"),
         field("allow_changed_data", &S::allow_changed_data,
               "a run may continue with data files that have changed since; where they have more or "
-              "fewer samples, the epoch begins anew"),
+              "fewer samples, or packs or an order by length, the epoch begins anew"),
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
             .without_effect("pickled checkpoints can run code and are never loaded"),
         field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,

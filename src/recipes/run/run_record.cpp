@@ -161,9 +161,16 @@ Json changed_values(const Json& earlier, const Json& record) {
     const Json* const value = entry == nullptr ? nullptr : entry->find("value");
     return value == nullptr ? Json() : *value;
   };
+  // A version may have keys that another one has not, and another class has other ones.
+  const auto is_left_out = [](const Json* entry) {
+    return entry == nullptr || entry->get("origin", "") == "default";
+  };
   Json changed = Json::array();
   const auto compare = [&](const std::string& key) {
-    Json old = value_of(from.find(key)), now = value_of(to.find(key));
+    const Json *const entry_then = from.find(key), *const entry_now = to.find(key);
+    const bool is_absent = entry_then == nullptr || entry_now == nullptr;
+    if (is_absent && is_left_out(entry_then) && is_left_out(entry_now)) return;
+    Json old = value_of(entry_then), now = value_of(entry_now);
     if (old == now) return;
     changed.push_back(Json::Object{{"key", key}, {"from", std::move(old)}, {"to", std::move(now)}});
   };
@@ -179,7 +186,8 @@ std::string text_of_changes(const Json& changed) {
   const auto shown = [](const Json& value) {
     constexpr size_t kMostCharacters = 60;
     if (value.is_null()) return std::string("none");
-    return shortened(value.is_string() ? value.as_string() : value.dump(), kMostCharacters);
+    const bool is_plain = value.is_string() && value.as_string().find('\n') == std::string::npos;
+    return shortened(is_plain ? value.as_string() : value.dump(), kMostCharacters);
   };
   std::vector<std::string> texts;
   for (const Json& change : changed.as_array()) {
@@ -187,8 +195,9 @@ std::string text_of_changes(const Json& changed) {
       texts.push_back(cat("and ", changed.size() - kMostKeys, " more"));
       break;
     }
-    texts.push_back(cat(change.at("key").as_string(), " ", shown(change.at("from")), " -> ",
-                        shown(change.at("to"))));
+    const std::string from = shown(change.at("from")), to = shown(change.at("to"));
+    const std::string& key = change.at("key").as_string();
+    texts.push_back(from == to ? cat(key, " (another text)") : cat(key, " ", from, " -> ", to));
   }
   return texts.empty() ? "" : cat("changed since the last run here: ", join(texts, ", "));
 }

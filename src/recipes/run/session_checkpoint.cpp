@@ -147,7 +147,11 @@ std::string SessionCheckpoint::restore(const SessionState& state) {
     if (is_exporting && group_.rank() == 0) check_base(recipe_);
     load(state, chosen);
     state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(chosen)));
-    state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(chosen, 0)));
+    const Json place = checkpoint::read_state(checkpoint::dataloader_path(chosen, 0));
+    state.stream.load_state(place);
+    if (state.stream.has_begun_anew()) {
+      state.scheduler.begin_epoch_anew(place.at("is_exhausted").as_bool());
+    }
   });
   newest_ = chosen;
   reporter_.info(cat("resumed from ", chosen, " (",

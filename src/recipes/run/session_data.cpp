@@ -32,6 +32,7 @@ class RelabelledStream final : public datasets::BatchStream {
   void rewind() override { stream_->rewind(); }
   Json state() const override { return stream_->state(); }
   void load_state(const Json& state) override { stream_->load_state(state); }
+  bool has_begun_anew() const override { return stream_->has_begun_anew(); }
   Json facts() const override { return stream_->facts(); }
 
  private:

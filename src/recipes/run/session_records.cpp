@@ -110,6 +110,12 @@ void SessionRecords::resumed(const std::string& checkpoint, double begin) {
     if (!text.empty()) context_.reporter->info(text);
     context_.events->amend("start", changed);
   }
+  if (record_.at("max_steps").as_int() != scheduler_.max_steps() && !recipe_.benchmark) {
+    record_["max_steps"] = scheduler_.max_steps();  // an epoch began anew with other data
+    slow_work_.run("describing the run", [&] {
+      if (context_.group.rank() == 0) write_record();
+    });
+  }
   Json fields = Json::object();
   fields["from"] = checkpoint;
   timed_event("resume", begin, std::move(fields));
