@@ -159,7 +159,8 @@ TEST_F(ChatDatasetTest, CheckReadsTheFirstRowsMessagesWhereTheSplitHasThem) {
                 ", first row: message 1: the role must be system, user, assistant or tool, found "
                 "none"));
   config.split = "train[:1]";
-  EXPECT_NE(error_of<InputError>([&] { check(config); }), "");
+  EXPECT_THAT(error_of<InputError>([&] { check(config); }),
+              testing::HasSubstr(", first row: message 1: the role must be"));
   config.split = "train[1:]";
   check(config);
   EXPECT_THAT(error_of<InputError>([&] {
