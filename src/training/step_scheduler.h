@@ -115,6 +115,8 @@ class StepScheduler final {
   /// where an epoch was begun anew.
   Json state() const;
   void load_state(const Json& state);
+  /// Goes on at an earlier step; the data go on where they are.
+  void go_back_to(int64_t step) { step_ = step; }
   /// Called after load_state() when the data are others, so that what was done of this epoch (all
   /// of it: `is_over`) is no part of the epochs that are still to come.
   void begin_epoch_anew(bool is_over);

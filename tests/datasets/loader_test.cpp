@@ -148,7 +148,7 @@ TEST(LoaderTest, ChangedDataIsTakenWhereItIsAllowed) {
   longer.load_state(state);
   EXPECT_TRUE(longer.has_begun_anew());
   EXPECT_EQ(warnings.texts.back(),
-            "the dataset: there are 9 samples or packs, and there were 8: epoch 3 begins anew with "
+            "the dataset: there are 9 samples, and there were 8: epoch 3 begins anew with "
             "what is there now");
   EXPECT_EQ(rest_of(longer), rest_of(fresh));
   longer.load_state(first.state());  // at the end of an epoch

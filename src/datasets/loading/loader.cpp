@@ -211,10 +211,11 @@ void DataLoader::begin_epoch_anew(const Json& state) {
   epoch_ = position.epoch;
   is_exhausted_ = position.is_exhausted;
   if (context_.reporter == nullptr) return;
-  const std::string why =
-      num_rows_then != dataset_->size()
-          ? cat("there are ", dataset_->size(), " samples or packs, and there were ", num_rows_then)
-          : "the order of the samples depends on their lengths";
+  const std::string why = num_rows_then != dataset_->size()
+                              ? cat("there are ", dataset_->size(),
+                                    dataset_->depends_on_lengths() ? " packs" : " samples",
+                                    ", and there were ", num_rows_then)
+                              : "the order of the samples depends on their lengths";
   context_.reporter->warning(
       cat(context_.dataset, ": ", why, ": ",
           is_exhausted_ ? "the next epoch takes what is there now"

@@ -166,9 +166,8 @@ void SessionCheckpoint::roll_back(const SessionState& state) {
   const std::string chosen = choose(newest_);
   slow_work_.run("going back to a checkpoint", [&] {
     load(state, chosen);
-    Json progress = checkpoint::read_state(checkpoint::step_scheduler_path(chosen));
-    progress["epoch"] = state.scheduler.epoch();
-    state.scheduler.load_state(progress);
+    const Json progress = checkpoint::read_state(checkpoint::step_scheduler_path(chosen));
+    state.scheduler.go_back_to(progress.at("step").as_int());
   });
   state.engine.parameters_changed();
 }
