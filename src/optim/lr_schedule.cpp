@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/is_one_of.h"
 
 namespace automodel::optim {
 
@@ -14,10 +15,6 @@ const std::vector<std::string> kStyles = {"constant", "linear", "cosine", "inver
                                           "WSD"};
 const std::vector<std::string> kWsdStyles = {"linear", "cosine", "exponential", "minus_sqrt"};
 const std::vector<std::string> kWdStyles = {"constant", "linear", "cosine"};
-
-bool contains(const std::vector<std::string>& values, const std::string& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
 
 std::string one_of(const std::string& value, const std::vector<std::string>& values) {
   return cat("'", value, "' is not one of: ", join(values, ", "), did_you_mean(value, values));
@@ -64,13 +61,13 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
   const auto find = [&](const char* key, std::string text) {
     findings.push_back({key, std::move(text)});
   };
-  if (!contains(kStyles, config.lr_decay_style)) {
+  if (!is_one_of(kStyles, config.lr_decay_style)) {
     find("lr_decay_style", one_of(config.lr_decay_style, kStyles));
   }
-  if (!contains(kWdStyles, config.wd_incr_style)) {
+  if (!is_one_of(kWdStyles, config.wd_incr_style)) {
     find("wd_incr_style", one_of(config.wd_incr_style, kWdStyles));
   }
-  if (config.lr_wsd_decay_style && !contains(kWsdStyles, *config.lr_wsd_decay_style)) {
+  if (config.lr_wsd_decay_style && !is_one_of(kWsdStyles, *config.lr_wsd_decay_style)) {
     find("lr_wsd_decay_style", one_of(*config.lr_wsd_decay_style, kWsdStyles));
   }
   if (config.lr_decay_style == "WSD" && !(config.wsd_decay_steps && config.lr_wsd_decay_style)) {

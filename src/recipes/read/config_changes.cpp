@@ -4,6 +4,7 @@
 
 #include "config/bind.h"
 #include "config/other_names.h"
+#include "core/is_one_of.h"
 #include "core/json_watch.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
@@ -140,10 +141,6 @@ const std::vector<std::string> kConfigKeys = {"architectures",
 /// What upstream's configuration of Kimi Linear has besides.
 const std::vector<std::string> kKimiKeys = {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate",
                                             "kda_use_qk_l2norm_in_kernel"};
-
-bool is_one_of(const std::vector<std::string>& keys, const std::string& key) {
-  return std::ranges::find(keys, key) != keys.end();
-}
 
 /// Kimi's delta attention has one way of being computed here: in chunks, padding left out, q and k
 /// of length one.

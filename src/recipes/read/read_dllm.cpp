@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/bind.h"
+#include "core/is_one_of.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
@@ -37,10 +38,6 @@ const std::vector<KeyOfModes> kKeysOfModes = {{"eps", {"block_diffusion", "mdlm"
                                               {"schedule_shape", {"scdd"}},
                                               {"schedule_peak", {"scdd"}}};
 
-bool is_among(const std::vector<std::string>& modes, const std::string& mode) {
-  return std::find(modes.begin(), modes.end(), mode) != modes.end();
-}
-
 /// The value of a key of the section, or the section itself when it lacks the key: where the error
 /// is shown.
 const Node& place_in(const Node& section, const char* key) {
@@ -53,7 +50,7 @@ bool check_mode(const Node& node, const DllmSection& section, bool is_of_gemma,
                 Diagnostics& diagnostics) {
   const Node& place = place_in(node, "mode");
   const std::string& mode = section.mode;
-  if (!is_among(kModes, mode)) {
+  if (!is_one_of(kModes, mode)) {
     diagnostics.error(place, cat("unknown mode '", mode, "': one of ", join(kModes, ", "),
                                  did_you_mean(mode, kModes)));
     return false;
@@ -68,7 +65,7 @@ bool check_mode(const Node& node, const DllmSection& section, bool is_of_gemma,
     diagnostics.error(place, cat("mode block_diffusion is of recipe: ", kBlockDiffusionRecipe));
     return false;
   }
-  if (is_among(kMaskedModes, mode)) return true;
+  if (is_one_of(kMaskedModes, mode)) return true;
   diagnostics.unsupported(
       place, cat("mode ", mode, " is not in this version; recipe ", kMaskedDiffusionRecipe,
                  " trains with mode ", join(kMaskedModes, ", ")));
@@ -78,7 +75,7 @@ bool check_mode(const Node& node, const DllmSection& section, bool is_of_gemma,
 void check_keys_of_mode(const Node& node, const DllmSection& section, Diagnostics& diagnostics) {
   for (const KeyOfModes& of : kKeysOfModes) {
     const Node* found = node.find(of.key);
-    if (found == nullptr || found->is_null() || is_among(of.modes, section.mode)) continue;
+    if (found == nullptr || found->is_null() || is_one_of(of.modes, section.mode)) continue;
     diagnostics.warning_at_key(
         *found, cat("'", of.key, "' has no effect here: mode ", section.mode, " does not read it"));
   }
@@ -109,7 +106,7 @@ bool is_dllm_mode_foreign(const Node& root) {
   const Node* mode = node == nullptr ? nullptr : node->find("mode");
   if (mode == nullptr || !mode->is_scalar()) return false;
   const std::string& name = mode->text();
-  return is_among(kModes, name) && !is_among(kMaskedModes, name) && name != "block_diffusion";
+  return is_one_of(kModes, name) && !is_one_of(kMaskedModes, name) && name != "block_diffusion";
 }
 
 std::optional<DllmSection> read_dllm(const Node& root, const std::string& recipe_class,

@@ -6,6 +6,7 @@
 #include "config/bind.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/is_one_of.h"
 #include "hub/cache.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
@@ -24,10 +25,6 @@ namespace {
 
 using config::Diagnostics;
 using config::Node;
-
-bool contains(const std::vector<std::string>& values, const std::string& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
 
 /// Warns once of all keys that choose among implementations.
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
@@ -149,7 +146,7 @@ void read_moe_overrides(const Node& overrides, ModelRecipe& plan, Diagnostics& d
   }
   Json changes = Json::object();
   for (const Node& child : overrides.children()) {
-    if (!contains(kMoEKeys, child.key())) {
+    if (!is_one_of(kMoEKeys, child.key())) {
       diagnostics.error_at_key(
           child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kMoEKeys)));
     } else if (child.key() != "gate_bias_update_factor") {
@@ -313,9 +310,9 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   std::vector<std::string> fields;
   for_each_field<ModelSection>([&](const auto& field) { fields.emplace_back(field.name); });
   for (const Node& child : target->arguments.children()) {
-    if (contains(fields, child.key())) continue;
+    if (is_one_of(fields, child.key())) continue;
     own.erase(child.key());
-    if (contains({"config", "backend", "moe_overrides"}, child.key())) continue;
+    if (is_one_of({"config", "backend", "moe_overrides"}, child.key())) continue;
     if (!child.is_deleted()) changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);

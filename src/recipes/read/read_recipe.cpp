@@ -6,6 +6,7 @@
 #include "config/other_names.h"
 #include "config/schema.h"
 #include "core/file.h"
+#include "core/is_one_of.h"
 #include "peft/adapter_file.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
@@ -79,8 +80,7 @@ bool is_hinted_at(const std::string& path, const std::vector<std::string>& secti
       "quantization",    "checkpoint"};
   const std::string section = path.substr(0, path.find('.'));
   return path.find(".tokenizer.") == std::string::npos &&
-         (std::ranges::find(usual, section) != usual.end() ||
-          std::ranges::find(sections, section) != sections.end());
+         (is_one_of(usual, section) || is_one_of(sections, section));
 }
 
 /// Leaves out keys of validation data and of a teacher whose like is there for training.
@@ -103,12 +103,12 @@ std::string hint_in_recipe(const Node& node, const std::vector<std::string>& sec
   static const std::vector<std::string> of_anything = {"name",   "args", "path", "folder",
                                                        "resume", "r",    "rank", "data"};
   const std::string& key = node.key();
-  if (std::ranges::find(of_anything, key) != of_anything.end()) return "";
+  if (is_one_of(of_anything, key)) return "";
   const Json schema = recipe_schema();
   for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
     if (name.empty()) continue;
     std::vector<std::string> found = config::keys_ending_with(schema, name);
-    if (std::ranges::find(found, node.path()) != found.end()) return "";
+    if (is_one_of(found, node.path())) return "";
     if (schema.at("properties").contains(name)) {
       if (name == key) return cat("; '", key, "' stands at the top of a recipe");
       found = {std::string(name)};
