@@ -1,6 +1,7 @@
 #include "datasets/conversations/chat_dataset.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -55,43 +56,8 @@ SourceDescription check(const ChatDatasetConfig& config) {
 ChatDataset::ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder)
     : encoder_(encoder),
       seq_length_(config.seq_length),
-      truncates_(config.truncation != Truncation::kNone),
       source_((config.format().format.validate(), config.source())),
       formatter_(encoder, config.chat_template, config.format()) {}
-
-void ChatDataset::look_for_labels(std::vector<std::string>& findings) const {
-  const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
-  int64_t num_without_label = 0;
-  int64_t num_cut_off = 0;
-  for (int64_t i = 0; i < num_rows; ++i) {
-    const Sample sample = at(i);
-    if (sample.has_label()) {
-      if (!truncates_) return;
-      continue;
-    }
-    ++num_without_label;
-    const bool is_cut = sample.num_cut > 0 && !has_only_untrained_answers(
-                                                  read_messages(source_.row(i), source_.origin(i)));
-    if (is_cut) ++num_cut_off;
-  }
-  const bool is_all = num_rows == size();
-  const std::string rows = cat(is_all ? "" : "first ", num_rows, " conversations");
-  const std::string length = cat("seq_length", seq_length_ ? cat(" ", *seq_length_) : "");
-  if (num_without_label < num_rows) {
-    if (num_cut_off == 0) return;
-    findings.push_back(cat(source_.origin(0), ": ", length,
-                           " cuts all of the assistant's turns off in ", num_cut_off, " of the ",
-                           rows, ", which then train nothing"));
-    return;
-  }
-  const std::string text =
-      cat("none of the ", rows, " from ", source_.origin(0),
-          " on has a token that counts in the loss: ",
-          num_cut_off > 0 ? cat(length, " cuts all of the assistant's turns off")
-                          : "all of the assistant's turns are left out of it");
-  if (is_all) throw NoLabelsError(text);
-  findings.push_back(text);
-}
 
 /// A prompt that some files keep in a column of its own, which is no message.
 std::optional<std::string> ChatDataset::find_idle_system(const Json& row,
@@ -106,42 +72,82 @@ std::optional<std::string> ChatDataset::find_idle_system(const Json& row,
   return std::nullopt;
 }
 
-std::vector<std::string> ChatDataset::findings() const {
-  std::vector<std::string> findings;
-  if (source_.invalid_lines()) findings.push_back(*source_.invalid_lines());
-  look_for_labels(findings);
+/// What the first rows show of a dataset.
+struct ChatDataset::FirstRows {
+  int64_t num_rows = 0;
+  int64_t num_without_label = 0;
+  int64_t num_cut_off = 0;  ///< of them those from which truncation took their answers
+  std::optional<std::string> idle_system;
+  std::optional<std::string> note;  ///< of the first conversation that has one
+  bool is_trained = false;          ///< something of an answer counts, before truncation
+  bool ends = false;                ///< special tokens are part of it
+  bool is_eos_written = false;
+};
+
+ChatDataset::FirstRows ChatDataset::look_at_first_rows() const {
+  FirstRows seen{.num_rows = std::min(size(), kNumRowsLookedAt)};
   const std::optional<int64_t> eos = encoder_.eos_token_id();
-  const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
-  std::optional<std::string> note;
-  bool ends = false;
-  bool is_written = false;
-  bool is_trained = false;
-  for (int64_t i = 0; i < num_rows && !(ends && note); ++i) {
+  for (int64_t i = 0; i < seen.num_rows; ++i) {
     const Json row = source_.row(i);
     const std::string origin = source_.origin(i);
     const Json messages = read_messages(row, origin);
-    if (i == 0) {
-      if (auto idle = find_idle_system(row, messages)) findings.push_back(std::move(*idle));
-    }
-    const ChatTokens tokens = formatter_.tokenize(messages, read_tools(row, origin), origin);
-    if (!note) note = tokens.note;
+    if (i == 0) seen.idle_system = find_idle_system(row, messages);
+    ChatTokens tokens = formatter_.tokenize(messages, read_tools(row, origin), origin);
+    if (!seen.note) seen.note = tokens.note;
     for (size_t at = 0; at < tokens.ids.size(); ++at) {
+      const bool is_trained = tokens.is_assistant[at] && !tokens.is_left_out[at];
+      seen.is_trained = seen.is_trained || is_trained;
       // Models end their turns with special tokens of their own, not only with eos.
-      ends = ends || (tokens.is_assistant[at] && !tokens.is_left_out[at] &&
-                      encoder_.is_special(tokens.ids[at]));
-      is_written = is_written || eos == tokens.ids[at];
-      is_trained = is_trained || (tokens.is_assistant[at] && !tokens.is_left_out[at]);
+      seen.ends = seen.ends || (is_trained && encoder_.is_special(tokens.ids[at]));
+      seen.is_eos_written = seen.is_eos_written || eos == tokens.ids[at];
     }
+    const Sample sample = formatter_.format(std::move(tokens));
+    if (sample.has_label()) continue;
+    ++seen.num_without_label;
+    if (sample.num_cut > 0 && !has_only_untrained_answers(messages)) ++seen.num_cut_off;
   }
-  if (note) findings.push_back(*note);
-  if (ends || !is_trained) return findings;
+  return seen;
+}
+
+/// Says that rows have no label. Throws NoLabelsError if these are all rows.
+std::optional<std::string> ChatDataset::find_lack_of_labels(const FirstRows& seen) const {
+  const bool is_all = seen.num_rows == size();
+  const std::string rows = cat(is_all ? "" : "first ", seen.num_rows, " conversations");
+  const std::string length = cat("seq_length", seq_length_ ? cat(" ", *seq_length_) : "");
+  if (seen.num_without_label < seen.num_rows) {
+    if (seen.num_cut_off == 0) return std::nullopt;
+    return cat(source_.origin(0), ": ", length, " cuts all of the assistant's turns off in ",
+               seen.num_cut_off, " of the ", rows, ", which then train nothing");
+  }
+  const std::string text =
+      cat("none of the ", rows, " from ", source_.origin(0),
+          " on has a token that counts in the loss: ",
+          seen.num_cut_off > 0 ? cat(length, " cuts all of the assistant's turns off")
+                               : "all of the assistant's turns are left out of it");
+  if (is_all) throw NoLabelsError(text);
+  return text;
+}
+
+/// Says that the model would never end its turn, where anything of an answer is trained.
+std::optional<std::string> ChatDataset::find_lack_of_end(const FirstRows& seen) const {
+  if (seen.ends || !seen.is_trained) return std::nullopt;
+  const std::optional<int64_t> eos = encoder_.eos_token_id();
   const std::string token = eos ? encoder_.token_text(*eos) : std::string("none");
-  findings.push_back(
-      cat(source_.origin(0), ": in none of the first ", num_rows,
-          " conversations the assistant is trained to write a special token, so the model will "
-          "not learn to end its turn; ",
-          is_written ? "the template writes the eos token (" : "the template has no eos token (",
-          token, is_written ? ") outside of what counts in the loss" : ")"));
+  return cat(source_.origin(0), ": in none of the first ", seen.num_rows,
+             " conversations the assistant is trained to write a special token, so the model will "
+             "not learn to end its turn; ",
+             seen.is_eos_written ? "the template writes the eos token ("
+                                 : "the template has no eos token (",
+             token, seen.is_eos_written ? ") outside of what counts in the loss" : ")");
+}
+
+std::vector<std::string> ChatDataset::findings() const {
+  const FirstRows seen = look_at_first_rows();
+  std::vector<std::string> findings;
+  for (const auto& finding : {source_.invalid_lines(), find_lack_of_labels(seen), seen.idle_system,
+                              seen.note, find_lack_of_end(seen)}) {
+    if (finding) findings.push_back(*finding);
+  }
   return findings;
 }
 

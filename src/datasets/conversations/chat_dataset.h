@@ -96,12 +96,14 @@ class ChatDataset final : public Dataset {
   std::vector<std::string> findings() const;
 
  private:
-  void look_for_labels(std::vector<std::string>& findings) const;
+  struct FirstRows;
+  FirstRows look_at_first_rows() const;
   std::optional<std::string> find_idle_system(const Json& row, const Json& messages) const;
+  std::optional<std::string> find_lack_of_labels(const FirstRows& seen) const;
+  std::optional<std::string> find_lack_of_end(const FirstRows& seen) const;
 
   const TextEncoder& encoder_;
   std::optional<int64_t> seq_length_;
-  bool truncates_;
   RowSource source_;
   ChatFormatter formatter_;
 };

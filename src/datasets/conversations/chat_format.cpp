@@ -455,7 +455,10 @@ void ChatFormatter::mark_reasoning(const Conversation& conversation, ChatTokens&
 
 Sample ChatFormatter::format(const Json& messages, const Json& tools,
                              const std::string& origin) const {
-  ChatTokens tokens = tokenize(messages, tools, origin);
+  return format(tokenize(messages, tools, origin));
+}
+
+Sample ChatFormatter::format(ChatTokens tokens) const {
   const int64_t num_cut = truncate(tokens);
   std::vector<bool> counts = std::move(tokens.is_assistant);
   if (options_.mask_history) keep_last_run(counts);

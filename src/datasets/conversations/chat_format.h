@@ -94,6 +94,8 @@ class ChatFormatter final {
   /// The sample, truncated, shifted and padded as `format` says. With mask_history only the last
   /// remaining turn counts. It has no label if all were cut off.
   Sample format(const Json& messages, const Json& tools, const std::string& origin) const;
+  /// The sample of a conversation that tokenize() has made tokens of.
+  Sample format(ChatTokens tokens) const;
 
  private:
   ChatFormatter(const TextEncoder& encoder, TemplateText source, ChatFormatOptions options);
