@@ -247,7 +247,8 @@ T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOpti
     names.emplace_back(field.name);
     if (field.is_required) required.emplace_back(field.name);
   });
-  if (!node.is_null() && !bind_detail::expect_mapping(node, names.front(), diagnostics)) {
+  if (!node.is_null() &&
+      !bind_detail::expect_mapping(node, names.empty() ? "" : names.front(), diagnostics)) {
     return result;
   }
   bind_detail::check_keys(node, names, required, known, diagnostics);

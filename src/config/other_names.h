@@ -33,8 +33,9 @@ std::string hint_of_meaning(std::string_view name_elsewhere, std::span<const std
 /// spelled alike; "" when there is neither.
 std::string hint_for_key(std::string_view key, std::span<const std::string> valid);
 
-/// The same for a key of a recipe, where another section may have it: one of that meaning here,
-/// then one of that name or meaning there, then one spelled alike here.
+/// A hint for a key of a recipe, which another section may have: a key of that meaning among
+/// `valid`, else one of that name or meaning in another section, else one of `valid` that is
+/// spelled alike.
 std::string hint_for_key(const Node& key, std::span<const std::string> valid,
                          const Diagnostics& diagnostics);
 

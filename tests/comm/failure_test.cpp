@@ -344,6 +344,15 @@ TEST(SilentRankTest, IsNamedAsVanished) {
             "rank 1 vanished during all_reduce of group world (no sign of life for 2.0 s)");
 }
 
+/// The processes of a group's ranks.
+std::vector<pid_t> processes_of(const ProcessGroup& group) {
+  std::vector<pid_t> ranks;
+  for (const std::string& pid : group.all_gather_text(cat(int64_t{::getpid()}))) {
+    ranks.push_back(static_cast<pid_t>(parse_int(pid).value()));
+  }
+  return ranks;
+}
+
 /// As on a host that is suspended while two ranks look whether a third one is alive.
 TEST(SilentRankTest, IsAloneNamedByRanksThatStoodStillToo) {
   RanksOptions options = patient();
@@ -352,10 +361,7 @@ TEST(SilentRankTest, IsAloneNamedByRanksThatStoodStillToo) {
       3,
       [](World& world) {
         const ProcessGroup group = world.group();
-        std::vector<pid_t> ranks;
-        for (const std::string& pid : group.all_gather_text(cat(int64_t{::getpid()}))) {
-          ranks.push_back(static_cast<pid_t>(parse_int(pid).value()));
-        }
+        const std::vector<pid_t> ranks = processes_of(group);
         if (group.rank() == 2) hang();
         if (group.rank() == 0 && ::fork() == 0) {
           // Rank 0 looks from 2 to 4 seconds after it began to wait, and rank 1 not yet.
@@ -387,10 +393,7 @@ TEST(SuspendedRanksTest, GoOnWithWhatTheyWaitedFor) {
       2,
       [](World& world) {
         const ProcessGroup group = world.group();
-        std::vector<pid_t> ranks;
-        for (const std::string& pid : group.all_gather_text(cat(int64_t{::getpid()}))) {
-          ranks.push_back(static_cast<pid_t>(parse_int(pid).value()));
-        }
+        const std::vector<pid_t> ranks = processes_of(group);
         if (group.rank() == 0 && ::fork() == 0) {
           ::usleep(500'000);
           for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);

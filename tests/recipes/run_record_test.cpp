@@ -411,5 +411,24 @@ TEST_F(RunRecordTest, FilesThatCannotBeWrittenAreAWarningAndTheRunGoesOn) {
   EXPECT_EQ(test::lines_of(path_join(place_, "training.jsonl")).size(), 4U);
 }
 
+TEST(ChangesTest, WhatARunSaysOfThemIsALineWithoutDefaultsThatCameOrWent) {
+  const auto record = [](const std::string& values) {
+    return Json::parse(cat("{\"values\": {", values, "}}"), "run.json");
+  };
+  const std::string long_text(80, 'x');
+  const Json before = record(
+      R"("seed": {"value": 1, "origin": "r.yaml:1"}, "gone": {"value": 2, "origin": "r.yaml"},)"
+      R"("old": {"value": 3, "origin": "default"}, "text": {"value": "a\nb", "origin": ""},)" +
+      cat("\"long\": {\"value\": \"", long_text, "1\", \"origin\": \"r.yaml\"}"));
+  const Json now = record(
+      R"("seed": {"value": 7, "origin": "default"}, "new": {"value": 4, "origin": "default"},)"
+      R"("text": {"value": "c", "origin": ""},)" +
+      cat("\"long\": {\"value\": \"", long_text, "2\", \"origin\": \"r.yaml\"}"));
+  EXPECT_EQ(text_of_changes(changed_values(before, now)),
+            "changed since the last run here: seed 1 -> 7, text \"a\\nb\" -> c, long (another "
+            "text), gone 2 -> none");
+  EXPECT_EQ(text_of_changes(changed_values(now, now)), "");
+}
+
 }  // namespace
 }  // namespace automodel::recipes

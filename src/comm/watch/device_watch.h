@@ -56,7 +56,7 @@ class DeviceWatch final {
   void stop();
 
  private:
-  /// Of a look at everything; a longer one is a process that stood still.
+  /// What a look at all operations takes at most, unless the process stood still.
   static constexpr double kLongestRoundSeconds = 2;
 
   void look_until_stopped();

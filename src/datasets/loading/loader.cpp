@@ -177,11 +177,12 @@ Json DataLoader::state() const {
 
 void DataLoader::load_state(const Json& state) {
   const Json* const files = state.find(kFilesKey);
-  has_begun_anew_ = files != nullptr &&
-                    check_fingerprints(*files, dataset_->files(), context_.allows_changed_data,
-                                       context_.reporter) &&
-                    (state.at("num_rows").as_int() != dataset_->size() ||
-                     dataset_->depends_on_lengths() || sampler_->depends_on_lengths());
+  const bool has_changed =
+      files != nullptr && check_fingerprints(*files, dataset_->files(),
+                                             context_.allows_changed_data, context_.reporter);
+  const bool follows_lengths = dataset_->depends_on_lengths() || sampler_->depends_on_lengths();
+  has_begun_anew_ =
+      has_changed && (follows_lengths || state.at("num_rows").as_int() != dataset_->size());
   if (has_begun_anew_) return begin_epoch_anew(state);
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
