@@ -261,6 +261,41 @@ def expected(one, seed):
     return lines + decoded
 
 
+def pairs():
+    """Of texts and pairs of texts, within limits, the ids that each kind of post-processor makes of them."""
+    def text(name):
+        return {"Sequence": {"id": name, "type_id": 0}}
+
+    def special(name):
+        return {"SpecialToken": {"id": name, "type_id": 0}}
+
+    specials = {"<s>": {"id": "<s>", "ids": [1, 2], "tokens": ["<s>", "x"]},
+                "</s>": {"id": "</s>", "ids": [3], "tokens": ["</s>"]}}
+    template = part("TemplateProcessing", single=[special("<s>"), text("A")],
+                    pair=[text("B"), special("</s>"), text("A"), special("<s>")], special_tokens=specials)
+    processors = {
+        "none": None, "template": template, "bert": part("BertProcessing", sep=["x", 5], cls=["y", 6]),
+        "roberta": part("RobertaProcessing", sep=["x", 5], cls=["y", 6], trim_offsets=True, add_prefix_space=False)}
+    texts = [("the ab", None), ("the ab", ""), ("", "the ab"), ("abab", "abab"), ("the", "abababab abab"),
+             ("abababab abab", "the"), ("the the the the", "ab ab ab ab ab")]
+    for name, post in processors.items():
+        described = tokenizer(post=post)
+        one = Tokenizer.from_str(json.dumps(described))
+        yield {"name": name, "tokenizer": described}
+        for first, second in texts:
+            for limit in (None, 4, 5, 8, 11):
+                for direction in ("left", "right") if limit else ("right",):
+                    one.no_truncation()
+                    if limit:
+                        one.enable_truncation(limit, direction=direction)
+                    for adds in (False, True):
+                        if limit and adds and limit < one.num_special_tokens_to_add(second is not None):
+                            continue
+                        ids = one.encode(first, second, add_special_tokens=adds).ids
+                        yield {"texts": [first] if second is None else [first, second], "limit": limit,
+                               "left": direction == "left", "adds": adds, "ids": ids}
+
+
 def write_expected(path, one, seed):
     lines = [json.dumps(entry, separators=(",", ":")) for entry in expected(one, seed)]
     path.write_text("\n".join(lines) + "\n")
@@ -278,6 +313,8 @@ def main():
     write_expected(OUT / "quickstart.jsonl", Tokenizer.from_file(str(QUICKSTART)), 1000)
     lines = [json.dumps(entry, separators=(",", ":")) for entry in regular_expressions()]
     (OUT / "regular_expressions.jsonl").write_text("\n".join(lines) + "\n")
+    lines = [json.dumps(entry, separators=(",", ":")) for entry in pairs()]
+    (OUT / "pairs.jsonl").write_text("\n".join(lines) + "\n")
     (OUT / "lines.json").write_text(json.dumps(LINES, indent=0) + "\n")
     (OUT / "SOURCE.md").write_text(
         f"Made by scripts/goldens/make_tokenizer_goldens.py with tokenizers {tokenizers.__version__}.\n"

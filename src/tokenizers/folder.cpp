@@ -351,6 +351,8 @@ FolderSettings read_folder(const std::string& folder, const Document& document) 
   settings.truncates_left = side.empty() && truncation != nullptr
                                 ? text_or_empty(*truncation, "direction") == "Left"
                                 : side == "left";
+  const Json* most = tokenizer_config.find("model_max_length");
+  if (most != nullptr && most->is_number()) settings.model_max_length = most->as_double();
   settings.chat_template = find_chat_template(folder, tokenizer_config);
   SpecialTokenEntries entries(tokenizer_config);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {

@@ -36,6 +36,7 @@ struct FolderSettings {
   std::vector<AddedToken> special_tokens;
 
   bool truncates_left = false;
+  std::optional<double> model_max_length;  ///< may be far beyond 64 bits, which means no limit
   std::optional<TemplateText> chat_template;
 };
 

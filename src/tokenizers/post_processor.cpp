@@ -42,26 +42,37 @@ void PostProcessor::add_stage(const Component& component) {
       "TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing", "Sequence"};
   if (std::ranges::find(kKnown, type) == kKnown.end()) component.fail_unknown(kKnown);
   // The reference takes what the first one made for a pair of texts.
-  if (template_) component.fail("a second processor that adds tokens is not supported");
-  template_ = type == "TemplateProcessing" ? read_template(component) : read_pair(component);
+  if (templates_) component.fail("a second processor that adds tokens is not supported");
+  if (type == "TemplateProcessing") {
+    templates_ = {read_template(component, "single"), read_template(component, "pair")};
+  } else {
+    templates_ = read_separators(component, type == "RobertaProcessing" ? 2 : 1);
+  }
 }
 
-std::vector<PostProcessor::Part> PostProcessor::read_template(const Component& component) {
-  const Json& single = component.member("single");
-  if (!single.is_array()) component.fail("single must be a list");
+PostProcessor::Template PostProcessor::read_template(const Component& component,
+                                                     std::string_view key) {
+  const bool is_pair = key == "pair";
+  if (is_pair && component.json().find(key) == nullptr) return {{'A'}, {'B'}};
+  const Json& pieces = component.member(key);
+  if (!pieces.is_array()) component.fail(cat(key, " must be a list"));
   const Json& specials = component.member("special_tokens");
-  std::vector<Part> parts;
-  for (const Json& piece : single.as_array()) {
+  Template parts;
+  for (const Json& piece : pieces.as_array()) {
     const Json* sequence = piece.find("Sequence");
     const Json* special = piece.find("SpecialToken");
     const Json* named = sequence != nullptr ? sequence : special;
     const Json* id = named == nullptr ? nullptr : named->find("id");
     if (id == nullptr || !id->is_string()) {
-      component.fail("single must hold {\"Sequence\": {\"id\": ...}} and {\"SpecialToken\": ...}");
+      component.fail(
+          cat(key, " must hold {\"Sequence\": {\"id\": ...}} and {\"SpecialToken\": ...}"));
     }
     if (sequence != nullptr) {
-      if (id->as_string() != "A") component.fail("single uses a sequence other than A");
-      parts.push_back({true, {}});
+      const std::string& name = id->as_string();
+      if (name != "A" && !(is_pair && name == "B")) {
+        component.fail(cat(key, " uses a sequence other than A", is_pair ? " and B" : ""));
+      }
+      parts.push_back({name[0]});
       continue;
     }
     const Json* token = specials.find(id->as_string());
@@ -76,24 +87,64 @@ std::vector<PostProcessor::Part> PostProcessor::read_template(const Component& c
   return parts;
 }
 
-std::vector<PostProcessor::Part> PostProcessor::read_pair(const Component& component) {
+PostProcessor::Templates PostProcessor::read_separators(const Component& component,
+                                                        int64_t num_between) {
   const int64_t cls = read_token_id(component, "cls");
   const int64_t sep = read_token_id(component, "sep");
-  return {{false, {cls}}, {true, {}}, {false, {sep}}};
+  const Part begin{0, {cls}};
+  const Part end{0, {sep}};
+  const Part between{0, std::vector<int64_t>(static_cast<size_t>(num_between), sep)};
+  return {{begin, {'A'}, end}, {begin, {'A'}, between, {'B'}, end}};
 }
 
+namespace {
+
+void append(std::vector<int64_t>& to, const std::vector<int64_t>& ids) {
+  to.insert(to.end(), ids.begin(), ids.end());
+}
+
+}  // namespace
+
 std::vector<int64_t> PostProcessor::apply(std::vector<int64_t> ids, bool add_special_tokens) const {
-  if (!template_) return ids;
+  if (!templates_) return ids;
   std::vector<int64_t> out;
-  out.reserve(ids.size() + template_->size());
-  for (const Part& part : *template_) {
-    if (part.is_sequence) {
-      out.insert(out.end(), ids.begin(), ids.end());
+  out.reserve(ids.size() + templates_->of_text.size());
+  for (const Part& part : templates_->of_text) {
+    if (part.sequence != 0) {
+      append(out, ids);
     } else if (add_special_tokens) {
-      out.insert(out.end(), part.ids.begin(), part.ids.end());
+      append(out, part.ids);
     }
   }
   return out;
+}
+
+std::vector<int64_t> PostProcessor::apply(std::vector<int64_t> first,
+                                          const std::vector<int64_t>& second,
+                                          bool add_special_tokens) const {
+  if (!templates_) {
+    append(first, second);
+    return first;
+  }
+  std::vector<int64_t> out;
+  out.reserve(first.size() + second.size() + templates_->of_pair.size());
+  for (const Part& part : templates_->of_pair) {
+    if (part.sequence != 0) {
+      append(out, part.sequence == 'A' ? first : second);
+    } else if (add_special_tokens) {
+      append(out, part.ids);
+    }
+  }
+  return out;
+}
+
+size_t PostProcessor::num_added(bool is_pair) const {
+  size_t count = 0;
+  if (!templates_) return count;
+  for (const Part& part : is_pair ? templates_->of_pair : templates_->of_text) {
+    count += part.ids.size();
+  }
+  return count;
 }
 
 }  // namespace automodel::tokenizers

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "tokenizers/component.h"
 
 namespace automodel::tokenizers {
 
-/// Puts special tokens around the ids of a text: a template of ids and places for the text's.
+/// Puts special tokens around the ids of a text, or of two: templates of ids and places for the
+/// texts'.
 class PostProcessor final {
  public:
   /// Does nothing.
@@ -17,18 +20,29 @@ class PostProcessor final {
   explicit PostProcessor(const Component& component);
 
   std::vector<int64_t> apply(std::vector<int64_t> ids, bool add_special_tokens) const;
+  /// The ids of a pair of texts.
+  std::vector<int64_t> apply(std::vector<int64_t> first, const std::vector<int64_t>& second,
+                             bool add_special_tokens) const;
+  /// How many special tokens it adds to a text, or to a pair.
+  size_t num_added(bool is_pair) const;
 
  private:
+  /// A text's place, or special tokens.
   struct Part {
-    bool is_sequence = false;
-    std::vector<int64_t> ids;
+    char sequence = 0;  ///< 'A' or 'B'; 0: special tokens
+    std::vector<int64_t> ids = {};
+  };
+  using Template = std::vector<Part>;
+  struct Templates {
+    Template of_text;
+    Template of_pair;
   };
 
   void add_stage(const Component& component);
-  static std::vector<Part> read_template(const Component& component);
-  static std::vector<Part> read_pair(const Component& component);
+  static Template read_template(const Component& component, std::string_view key);
+  static Templates read_separators(const Component& component, int64_t num_between);
 
-  std::optional<std::vector<Part>> template_;  // nothing: the ids stay as they are
+  std::optional<Templates> templates_;  // nothing: ids stay as they are, a pair's one after another
 };
 
 }  // namespace automodel::tokenizers

@@ -201,7 +201,57 @@ Tokenizer Tokenizer::from_json_text(std::string_view text, const std::string& na
   return Tokenizer(build(read_document(text, name), FolderSettings{}));
 }
 
+namespace {
+
+/// The lengths to which a text and its pair are cut, so that they have `most` tokens together.
+std::pair<size_t, size_t> cut_lengths(size_t first, size_t second, size_t most) {
+  if (first + second <= most) return {first, second};
+  const size_t shorter = std::min(first, second);
+  if (2 * shorter <= most) {
+    const size_t longer = most - shorter;
+    return first <= second ? std::pair{shorter, longer} : std::pair{longer, shorter};
+  }
+  const size_t half = most / 2;
+  const size_t rest = most - half;
+  return first <= second ? std::pair{half, rest} : std::pair{rest, half};
+}
+
+void cut(std::vector<int64_t>& ids, size_t length, bool cuts_left) {
+  if (cuts_left) {
+    ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(length));
+  } else {
+    ids.resize(length);
+  }
+}
+
+}  // namespace
+
 std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return state_->post_processor.apply(encode_text(text), add_special_tokens);
+}
+
+std::vector<int64_t> Tokenizer::encode(const TextAndPair& texts, bool add_special_tokens,
+                                       const std::optional<TokenLimit>& limit) const {
+  const PostProcessor& processor = state_->post_processor;
+  std::vector<int64_t> first = encode_text(texts.text);
+  std::vector<int64_t> second;
+  if (texts.pair) second = encode_text(*texts.pair);
+  if (limit) {
+    const size_t added = add_special_tokens ? processor.num_added(texts.pair.has_value()) : 0;
+    const auto most = static_cast<size_t>(std::max<int64_t>(limit->most_tokens, 0));
+    if (added > most) {
+      throw InputError(cat("a limit of ", limit->most_tokens, " tokens leaves no room for the ",
+                           added, " special tokens that the tokenizer adds"));
+    }
+    const auto lengths = cut_lengths(first.size(), second.size(), most - added);
+    cut(first, lengths.first, limit->cuts_left);
+    cut(second, lengths.second, limit->cuts_left);
+  }
+  if (!texts.pair) return processor.apply(std::move(first), add_special_tokens);
+  return processor.apply(std::move(first), second, add_special_tokens);
+}
+
+std::vector<int64_t> Tokenizer::encode_text(std::string_view text) const {
   const size_t invalid = find_invalid_utf8(text);
   if (invalid != std::string_view::npos) {
     throw InputError(cat("cannot tokenize a text that is not UTF-8 (at byte ", invalid, ")"));
@@ -212,7 +262,7 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special_t
   std::vector<int64_t> ids;
   ids.reserve(pieces.list.size() + 8);
   state.model->encode(pieces, ids);
-  return state.post_processor.apply(std::move(ids), add_special_tokens);
+  return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
@@ -280,6 +330,10 @@ std::string Tokenizer::normalized(std::string_view text) const {
 
 const std::map<std::string, std::string>& Tokenizer::named_tokens() const {
   return state_->settings.named_tokens;
+}
+
+std::optional<double> Tokenizer::model_max_length() const {
+  return state_->settings.model_max_length;
 }
 
 bool Tokenizer::truncates_left() const {

@@ -25,6 +25,18 @@ struct SpecialToken {
   bool operator==(const SpecialToken&) const = default;
 };
 
+/// A text, or two that belong together.
+struct TextAndPair {
+  std::string_view text;
+  std::optional<std::string_view> pair = std::nullopt;
+};
+
+/// How many tokens an encoded text or pair may have, special ones included.
+struct TokenLimit {
+  int64_t most_tokens = 0;
+  bool cuts_left = false;  ///< texts lose their beginnings instead of their ends
+};
+
 /// A Hugging Face tokenizer: ids and texts equal to those of the `tokenizers` library for the same
 /// folder. Immutable after loading: a copy shares the tables, and any number of threads may encode
 /// and decode at once.
@@ -44,6 +56,13 @@ class Tokenizer final {
   /// Throws InputError when the text is not UTF-8, or when the model meets a text it has no token
   /// for and its file names an unknown token that does not exist.
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const;
+
+  /// The same of a text or of a pair, which the post-processor puts together. What is over the
+  /// limit is cut off the longer text until both are of one length, and then off both
+  /// (transformers' truncation "longest_first"). Throws InputError also where special tokens alone
+  /// are over it.
+  std::vector<int64_t> encode(const TextAndPair& texts, bool add_special_tokens,
+                              const std::optional<TokenLimit>& limit) const;
 
   /// The text of ids, without cleaning up spaces (clean_up_tokenization_spaces=False). Ids that no
   /// token has are left out. Bytes that are not UTF-8 become U+FFFD, as the decoders define it.
@@ -84,6 +103,10 @@ class Tokenizer final {
   /// truncation, is left: long texts lose their beginning.
   bool truncates_left() const;
 
+  /// model_max_length of tokenizer_config.json, a number of tokens; 1e30 and the like mean no
+  /// limit.
+  std::optional<double> model_max_length() const;
+
   /// find_chat_template() of the folder.
   const std::optional<TemplateText>& chat_template() const;
 
@@ -91,6 +114,8 @@ class Tokenizer final {
   const std::string& folder() const;
 
  private:
+  std::vector<int64_t> encode_text(std::string_view text) const;
+
   struct State;
   explicit Tokenizer(std::shared_ptr<const State> state);
   static std::shared_ptr<State> build(Document document, FolderSettings settings);

@@ -99,6 +99,39 @@ TEST(TokenizerTest, FindsTheUnknownTokenWhereATextBecomesIt) {
   }
 }
 
+TEST(TokenizerTest, EncodesPairsWithinLimitsAsTheReference) {
+  std::optional<Tokenizer> tokenizer;
+  std::string name;
+  int num_compared = 0;
+  for (const std::string& line : split(read_file(data("pairs.jsonl")), '\n')) {
+    if (line.empty()) continue;
+    const Json entry = Json::parse(line, "pairs.jsonl");
+    if (const Json* described = entry.find("tokenizer")) {
+      name = entry.at("name").as_string();
+      tokenizer = Tokenizer::from_json_text(described->dump(), name);
+      continue;
+    }
+    SCOPED_TRACE(cat(name, ": ", line));
+    const Json::Array& texts = entry.at("texts").as_array();
+    TextAndPair input{texts[0].as_string()};
+    if (texts.size() > 1) input.pair = texts[1].as_string();
+    std::optional<TokenLimit> limit;
+    if (!entry.at("limit").is_null()) {
+      limit = TokenLimit{entry.at("limit").as_int(), entry.at("left").as_bool()};
+    }
+    EXPECT_EQ(tokenizer->encode(input, entry.at("adds").as_bool(), limit), ids_of(entry.at("ids")));
+    ++num_compared;
+  }
+  EXPECT_GT(num_compared, 400);
+}
+
+TEST(TokenizerTest, RefusesALimitBelowTheSpecialTokensAlone) {
+  const std::string path = data("post_roberta/tokenizer.json");
+  const Tokenizer tokenizer = Tokenizer::from_json_text(read_file(path), path);
+  EXPECT_EQ(tokenizer.encode({"ab", "ab"}, true, TokenLimit{4}).size(), 4);
+  EXPECT_THROW(tokenizer.encode({"ab", "ab"}, true, TokenLimit{3}), InputError);
+}
+
 /// The folders that scripts/goldens/make_tokenizer_goldens.py made.
 std::vector<std::string> folders() {
   std::vector<std::string> names;
