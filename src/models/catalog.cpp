@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "models/causal_lm.h"
+#include "models/decoder/classifier.h"
 #include "models/decoder/decoder_model.h"
 #include "models/families/families.h"
 
@@ -36,9 +37,11 @@ const Family* find(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
   for (const Family* family : decoder::kFamilies) {
-    const bool is_match = architecture.empty() ? family->model_type == model_type
-                                               : family->architecture == architecture ||
-                                                     family->upstream.architecture == architecture;
+    const bool is_match = architecture.empty()
+                              ? family->model_type == model_type
+                              : family->architecture == architecture ||
+                                    family->upstream.architecture == architecture ||
+                                    family->classifier == architecture;
     if (is_match) return family;
   }
   const auto is_of_headless = [&](const Family* family) {
@@ -50,7 +53,7 @@ const Family* find(const Json& hf_config) {
 
 /// The family's options from its config.json, including the recipe's moe_overrides in it.
 decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
-  decoder::DecoderConfig config = family.read_config(reader);
+  decoder::DecoderConfig config = decoder::read_options(family, reader);
   if (reader.has("moe_overrides") && !(config.moe && config.moe->has_correction_bias)) {
     reader.problem(cat("moe_overrides: a ", family.architecture, " has no correction to move"));
   }
@@ -97,6 +100,16 @@ std::vector<std::string> known_architectures() {
   for (const Family* family : decoder::kFamilies) names.emplace_back(family->architecture);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::string classifier_of(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  return family == nullptr ? "" : std::string(family->classifier);
+}
+
+bool is_classifier(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  return family != nullptr && decoder::is_classifier(*family, hf_config);
 }
 
 std::optional<int64_t> num_routed_experts(const Json& hf_config) {

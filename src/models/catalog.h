@@ -26,6 +26,13 @@ FamilyCheck find_family(const Json& hf_config);
 /// All architectures this version builds, sorted.
 std::vector<std::string> known_architectures();
 
+/// The class of a config.json's family that classifies sequences, "Qwen3ForSequenceClassification";
+/// "" for a family that has none, or is not known.
+std::string classifier_of(const Json& hf_config);
+
+/// Whether a config.json's class classifies sequences.
+bool is_classifier(const Json& hf_config);
+
 /// Number of routed experts of each layer that has some; 0 for models without experts; nullopt when
 /// config.json is not of a family built here.
 std::optional<int64_t> num_routed_experts(const Json& hf_config);

@@ -25,6 +25,7 @@ namespace automodel::models {
 /// Sizes that recipes, MFU, memory plans and checks need.
 struct ModelDims {
   int64_t vocab_size = 0;
+  int64_t num_labels = 0;  ///< of a model that classifies sequences; 0: a language model
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;     ///< heads of a layer; where layers differ, what divides all numbers
@@ -119,6 +120,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// Name prefixes of tensors that its checkpoints have and the model lacks (towers of other
   /// modalities): skipped when loading, copied unchanged when saving.
   virtual std::vector<std::string> kept_prefixes() const { return {}; }
+  /// Name prefixes of tensors that its checkpoints may have and the model has no use for: skipped
+  /// when loading and not saved.
+  virtual std::vector<std::string> unused_prefixes() const { return {}; }
   /// Name prefixes of trained tensors that are drawn where a folder has none of them.
   virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.

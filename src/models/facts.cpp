@@ -12,6 +12,7 @@ std::vector<FamilyFacts> family_facts() {
                      .config_class = family->config_class,
                      .layer_class = family->layer_class,
                      .experts_class = family->experts_class,
+                     .classifier = family->classifier,
                      .upstream_config_class = family->upstream.config_class});
   }
   return facts;

@@ -12,6 +12,7 @@ struct FamilyFacts {
   std::string_view config_class;
   std::string_view layer_class;
   std::string_view experts_class;          ///< class of a layer's grouped experts; "": none
+  std::string_view classifier;             ///< class that classifies sequences; "": none
   std::string_view upstream_config_class;  ///< upstream's own, dotted; "": none
 };
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "models/catalog.h"
+#include "models/decoder/classifier.h"
 #include "models/families/families.h"
 
 namespace automodel::models {
@@ -16,8 +17,8 @@ FlopCount training_flops(const Json& hf_config) {
   const auto* family = *std::ranges::find(decoder::kFamilies, check.architecture,
                                           [](const auto* row) { return row->architecture; });
   decoder::ConfigReader reader(hf_config);
-  return [count = family->flops, config = family->read_config(reader)](int64_t num_sequences,
-                                                                       int64_t length) {
+  return [count = family->flops, config = decoder::read_options(*family, reader)](
+             int64_t num_sequences, int64_t length) {
     return count(config, static_cast<double>(num_sequences), static_cast<double>(length));
   };
 }

@@ -146,7 +146,10 @@ class LayerPlanner final {
   void check_linear(const TpLayer& layer, const nn::Linear& linear, const ParallelStyle& style,
                     const std::string& pattern) {
     if (layer.fqn == model_.plan.head) {
-      if (style.kind != StyleKind::kColwise) {
+      if (linear.options().out_features != model_.vocab_size) {
+        add(pattern,
+            cat("the head of a classifier, ", short_names(layer), ", is not split: leave it out"));
+      } else if (style.kind != StyleKind::kColwise) {
         add(pattern, "the output head is split by rows of the vocabulary: use colwise");
       }
       return;

@@ -529,7 +529,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const bool is_split = shape.num_vocab_parts > 1;
   const bool has_row_kernels = shape.has_row_kernels() && !is_split;
   const int64_t per_logit = has_row_kernels ? shape.element_size : 4 + std::max(cast, slope);
-  const int64_t vocab_size = ceil_div(config.vocab_size, shape.num_vocab_parts);
+  const int64_t vocab_size = ceil_div(config.head_rows(), shape.num_vocab_parts);
   const bool is_by_device_kernel = shape.on_device && has_row_kernels;
   const int64_t rows = std::min(kernels::most_logit_rows(vocab_size, is_by_device_kernel),
                                 num_depths * shape.tokens());

@@ -264,6 +264,10 @@ struct DecoderConfig {
   bool has_head_bias = false;   ///< of a head that is not tied
   bool is_head_normed = false;  ///< its product is with rows of length 1 (Baichuan 2)
 
+  /// Rows of the head of a model that classifies sequences, one a label; 0: the head is a language
+  /// model's, with a row a token.
+  int64_t num_labels = 0;
+
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
   double residual_scale = 1.0;
@@ -307,6 +311,9 @@ struct DecoderConfig {
   int64_t num_next_token_layers = 0;
   std::optional<NextTokenOptions> next_tokens;  ///< those that are built
 
+  bool is_classifier() const { return num_labels > 0; }
+  /// Rows of the head's weight: what a label may be.
+  int64_t head_rows() const { return is_classifier() ? num_labels : vocab_size; }
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Dims of the hidden states between layers.
   int64_t stream_dims() const {

@@ -59,7 +59,7 @@ double gated_delta_flops(const DecoderConfig& config, double B, double S) {
 
 double mlps_and_head_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
-  const auto V = static_cast<double>(config.vocab_size);
+  const auto V = static_cast<double>(config.head_rows());
   return 18 * B * S * h * inner_sizes(config) + 6 * B * S * h * V;
 }
 
@@ -82,7 +82,7 @@ double gated_decoder_flops(const DecoderConfig& config, double B, double S, doub
 double gpt_flops(const DecoderConfig& config, double B, double S) {
   const auto L = static_cast<double>(config.num_layers());
   const auto h = static_cast<double>(config.hidden_size);
-  const auto V = static_cast<double>(config.vocab_size);
+  const auto V = static_cast<double>(config.head_rows());
   return (24 * B * S * h * h + 2 * B * S * S * h) * 3 * L + 6 * B * S * h * V;
 }
 

@@ -79,9 +79,10 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     lm_head_ = register_module(
         "lm_head",
         std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config_.hidden_size,
-                                                       .out_features = config_.vocab_size,
+                                                       .out_features = config_.head_rows(),
                                                        .has_bias = config_.has_head_bias,
-                                                       .takes_adapters = !config_.is_head_normed},
+                                                       .takes_adapters = !config_.is_head_normed &&
+                                                                         !config_.is_classifier()},
                                      dtype));
   }
   if (config_.next_tokens) {
@@ -349,7 +350,7 @@ at::Tensor DecoderModel::cross_entropies(std::vector<ScoredRows> parts, double d
   for (ScoredRows& part : parts) {
     at::Tensor hidden = std::exchange(part.hidden, {}).reshape({-1, config_.hidden_size});
     part.labels = part.labels.reshape({-1});
-    // The head costs hidden_size * vocab_size a row.
+    // The head costs hidden_size times its rows a token.
     const at::Tensor rows =
         part.scored.defined() ? part.scored : scored_tokens(part.labels, ignore_index);
     if (rows.defined()) {
@@ -497,6 +498,7 @@ ModelDims DecoderModel::dims() const {
     num_kv_heads = std::gcd(num_kv_heads, config_.kv_heads_of(layer));
   }
   return {.vocab_size = config_.vocab_size,
+          .num_labels = config_.num_labels,
           .hidden_size = config_.hidden_size,
           .num_layers = config_.num_layers(),
           .num_heads = num_heads,
@@ -515,7 +517,7 @@ Json DecoderModel::hf_config() const {
     out["num_nextn_predict_layers"] = Json(config_.next_tokens->num_own_depths());
   }
   out["dtype"] = tensor::dtype_name(dtype_);
-  out["architectures"] = Json(Json::Array{Json(family_.architecture)});
+  out["architectures"] = Json(Json::Array{Json(architecture())});
   out["model_type"] = Json(family_.model_type);
   return out;
 }
@@ -540,7 +542,13 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
   return out;
 }
 
+std::vector<std::string> DecoderModel::unused_prefixes() const {
+  if (!config_.is_classifier()) return {};
+  return {cat(family_.names.head, ".")};
+}
+
 std::vector<std::string> DecoderModel::drawn_if_absent() const {
+  if (config_.is_classifier()) return {cat(kClassifierHead, ".")};
   if (!mtp_) return {};
   return {cat(family_.names.next_token_layers, ".")};
 }

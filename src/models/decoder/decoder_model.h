@@ -62,10 +62,14 @@ class DecoderModel final : public CausalLM,
   nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override {
     return decoder::activation_sizes(config_, shape);
   }
-  std::string architecture() const override { return std::string(family_.architecture); }
+  std::string architecture() const override {
+    return std::string(config_.is_classifier() ? family_.classifier : family_.architecture);
+  }
   Json hf_config() const override;
   std::vector<std::string> kept_prefixes() const override;
   std::vector<std::string> drawn_if_absent() const override;
+  /// The head of the language model that a classifier is made of.
+  std::vector<std::string> unused_prefixes() const override;
   /// MLPs under the name of layers of experts, where a family has two and transformers writes one.
   std::map<std::string, std::string> stand_ins() const override;
 

@@ -50,7 +50,8 @@ void add_tp_rules(nn::ParallelPlan& plan, const DecoderConfig& config) {
   using enum nn::BlockBranch;
   plan.tp_pairs = {{plan.tp_rules[1].pattern, plan.tp_rules[2].pattern, kAttention},
                    {plan.tp_rules[3].pattern, plan.tp_rules[4].pattern, kMlp}};
-  if (!config.is_head_tied) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
+  const bool is_head_split = !config.is_head_tied && !config.is_classifier();
+  if (is_head_split) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
 }
 
 /// What prevents splitting the model, over each kind of ranks.

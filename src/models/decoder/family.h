@@ -60,6 +60,7 @@ struct Family {
   std::string_view config_class;        ///< the configuration's class
   std::string_view layer_class;         ///< the layers' class
   std::string_view experts_class = {};  ///< class of a layer's grouped experts; "": none
+  std::string_view classifier = {};     ///< the class that classifies sequences; "": there is none
   UpstreamNames upstream = {};
 
   DecoderConfig (*read_config)(ConfigReader& reader);

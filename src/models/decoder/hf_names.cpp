@@ -542,8 +542,8 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   }
   builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
   if (!config.is_head_tied) {
-    builder.add(cat(names.head, ".weight"), "lm_head.weight",
-                {config.vocab_size, config.hidden_size});
+    const std::string_view head = config.is_classifier() ? kClassifierHead : names.head;
+    builder.add(cat(head, ".weight"), "lm_head.weight", {config.head_rows(), config.hidden_size});
     if (config.has_head_bias) {
       builder.add(cat(names.head, ".bias"), "lm_head.bias", {config.vocab_size});
     }

@@ -24,6 +24,7 @@ extern const Family kArcee{
     .model_type = "arcee",
     .config_class = "ArceeConfig",
     .layer_class = "ArceeDecoderLayer",
+    .classifier = "ArceeForSequenceClassification",
     .read_config = read_arcee,
     .flops = ungated_flops,
 };

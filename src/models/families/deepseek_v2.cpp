@@ -64,6 +64,7 @@ extern const Family kDeepseekV2{
     .config_class = "DeepseekV2Config",
     .layer_class = "DeepseekV2DecoderLayer",
     .experts_class = "DeepseekV2Experts",
+    .classifier = "DeepseekV2ForSequenceClassification",
     .read_config = read_deepseek_v2,
     .flops = gated_flops,
 };

@@ -25,6 +25,7 @@ extern const Family kDeepseekV3{
     .config_class = "DeepseekV3Config",
     .layer_class = "DeepseekV3DecoderLayer",
     .experts_class = "DeepseekV3Experts",
+    .classifier = "DeepseekV3ForSequenceClassification",
     .read_config = read_deepseek_v3,
     .flops = gated_flops,
 };

@@ -254,7 +254,7 @@ double deepseek_v4_flops(const DecoderConfig& config, double B, double S) {
   const double projections = q_rank * (h + heads) + h * static_cast<double>(config.head_dim) +
                              static_cast<double>(sizes.output_rank) *
                                  (heads + static_cast<double>(sizes.num_output_groups) * h);
-  double products = h * static_cast<double>(config.vocab_size);  // of a token
+  double products = h * static_cast<double>(config.head_rows());  // of a token
   for (const LayerOptions& layer : config.layers) {
     const double window = std::min(S, static_cast<double>(layer.window));
     double keys = (window * (window + 1) / 2 + (S - window) * window) / S;  // of a query

@@ -31,6 +31,7 @@ extern const Family kExaone4{
     .model_type = "exaone4",
     .config_class = "Exaone4Config",
     .layer_class = "Exaone4DecoderLayer",
+    .classifier = "Exaone4ForSequenceClassification",
     .read_config = read_exaone4,
     .names = kPostNormNames,
     .flops = gated_flops,

@@ -32,6 +32,7 @@ extern const Family kGemma{
     .model_type = "gemma",
     .config_class = "GemmaConfig",
     .layer_class = "GemmaDecoderLayer",
+    .classifier = "GemmaForSequenceClassification",
     .read_config = read_gemma,
     .flops = gated_flops,
 };

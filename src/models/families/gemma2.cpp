@@ -27,6 +27,7 @@ extern const Family kGemma2{
     .model_type = "gemma2",
     .config_class = "Gemma2Config",
     .layer_class = "Gemma2DecoderLayer",
+    .classifier = "Gemma2ForSequenceClassification",
     .read_config = read_gemma2,
     .names = kGemmaKindNames,
     .flops = gated_flops,

@@ -43,6 +43,7 @@ extern const Family kGemma3{
     .module = "gemma3",
     .config_class = "Gemma3TextConfig",
     .layer_class = "Gemma3DecoderLayer",
+    .classifier = "Gemma3TextForSequenceClassification",
     .read_config = read_gemma3,
     .names = kGemmaKindNames,
     .flops = gated_flops,

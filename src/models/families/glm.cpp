@@ -9,6 +9,7 @@ extern const Family kGlm{
     .model_type = "glm",
     .config_class = "GlmConfig",
     .layer_class = "GlmDecoderLayer",
+    .classifier = "GlmForSequenceClassification",
     .read_config = read_glm_kind,
     .names = {.gate_up = "gate_up_proj"},
     .flops = gated_flops,

@@ -19,6 +19,7 @@ extern const Family kGlm4{
     .model_type = "glm4",
     .config_class = "Glm4Config",
     .layer_class = "Glm4DecoderLayer",
+    .classifier = "Glm4ForSequenceClassification",
     .read_config = read_glm4,
     .names = {.gate_up = "gate_up_proj",
               .attention_post_norm = "post_self_attn_layernorm",

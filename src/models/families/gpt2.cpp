@@ -58,6 +58,7 @@ extern const Family kGpt2{
     .model_type = "gpt2",
     .config_class = "GPT2Config",
     .layer_class = "GPT2Block",
+    .classifier = "GPT2ForSequenceClassification",
     .read_config = read_gpt2,
     .names = {.embedding = "transformer.wte",
               .positions = "transformer.wpe",

@@ -42,6 +42,7 @@ extern const Family kGptNeoX{
     .model_type = "gpt_neox",
     .config_class = "GPTNeoXConfig",
     .layer_class = "GPTNeoXLayer",
+    .classifier = "GPTNeoXForSequenceClassification",
     .read_config = read_gpt_neox,
     .names = {.embedding = "gpt_neox.embed_in",
               .layers = "gpt_neox.layers",

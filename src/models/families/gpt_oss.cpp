@@ -67,7 +67,7 @@ double gpt_oss_flops(const DecoderConfig& config, double B, double S) {
   const auto kv_heads = static_cast<double>(config.num_kv_heads);
   const auto inner =
       static_cast<double>(config.moe->n_activated_experts * config.moe->moe_inter_dim);
-  double products = S * h * static_cast<double>(config.vocab_size);
+  double products = S * h * static_cast<double>(config.head_rows());
   for (const LayerOptions& layer : config.layers) {
     const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
     const double pairs = window * (window + 1) / 2 + (S - window) * window;
@@ -87,6 +87,7 @@ extern const Family kGptOss{
     .config_class = "GptOssConfig",
     .layer_class = "GptOssDecoderLayer",
     .experts_class = "GptOssExperts",
+    .classifier = "GptOssForSequenceClassification",
     .read_config = read_gpt_oss,
     .names = {.router = "router", .are_experts_stacked = true},
     .flops = gpt_oss_flops,

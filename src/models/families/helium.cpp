@@ -27,6 +27,7 @@ extern const Family kHelium{
     .model_type = "helium",
     .config_class = "HeliumConfig",
     .layer_class = "HeliumDecoderLayer",
+    .classifier = "HeliumForSequenceClassification",
     .read_config = read_helium,
     .flops = gated_flops,
 };

@@ -9,6 +9,7 @@ extern const Family kHunYuanDense{
     .model_type = "hunyuan_v1_dense",
     .config_class = "HunYuanDenseV1Config",
     .layer_class = "HunYuanDenseV1DecoderLayer",
+    .classifier = "HunYuanDenseV1ForSequenceClassification",
     .read_config = read_hunyuan_kind,
     .names = {.q_norm = "query_layernorm", .k_norm = "key_layernorm"},
     .flops = gated_flops,

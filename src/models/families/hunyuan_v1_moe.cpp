@@ -67,6 +67,7 @@ extern const Family kHunYuanMoe{
     .config_class = "HunYuanMoEV1Config",
     .layer_class = "HunYuanMoEV1DecoderLayer",
     .experts_class = "HunYuanMoEV1Experts",
+    .classifier = "HunYuanMoEV1ForSequenceClassification",
     .read_config = read_hunyuan_v1_moe,
     .names = {.q_norm = "query_layernorm",
               .k_norm = "key_layernorm",

@@ -21,6 +21,7 @@ extern const Family kLlama{
     .model_type = "llama",
     .config_class = "LlamaConfig",
     .layer_class = "LlamaDecoderLayer",
+    .classifier = "LlamaForSequenceClassification",
     .read_config = read_llama,
     .flops = llama_flops,
 };

@@ -27,6 +27,7 @@ extern const Family kMinistral3{
     .model_type = "ministral3",
     .config_class = "Ministral3Config",
     .layer_class = "Ministral3DecoderLayer",
+    .classifier = "Ministral3ForSequenceClassification",
     .upstream = {.config_class =
                      "nemo_automodel.components.models.mistral3.model.Ministral3Config"},
     .read_config = read_ministral3,

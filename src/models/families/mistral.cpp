@@ -19,6 +19,7 @@ extern const Family kMistral{
     .model_type = "mistral",
     .config_class = "MistralConfig",
     .layer_class = "MistralDecoderLayer",
+    .classifier = "MistralForSequenceClassification",
     .read_config = read_mistral,
     .flops = gated_flops,
 };

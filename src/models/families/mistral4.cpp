@@ -45,6 +45,7 @@ extern const Family kMistral4{
     .config_class = "Mistral4Config",
     .layer_class = "Mistral4DecoderLayer",
     .experts_class = "Mistral4Experts",
+    .classifier = "Mistral4ForSequenceClassification",
     .upstream = {.config_class =
                      "nemo_automodel.components.models.mistral4.configuration.Mistral4Config"},
     .read_config = read_mistral4,

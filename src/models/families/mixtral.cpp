@@ -34,6 +34,7 @@ extern const Family kMixtral{
     .config_class = "MixtralConfig",
     .layer_class = "MixtralDecoderLayer",
     .experts_class = "MixtralExperts",
+    .classifier = "MixtralForSequenceClassification",
     .read_config = read_mixtral,
     .names = {.mlp = "block_sparse_moe",
               .expert_gate = "w1",

@@ -26,6 +26,7 @@ extern const Family kNemotron{
     .model_type = "nemotron",
     .config_class = "NemotronConfig",
     .layer_class = "NemotronDecoderLayer",
+    .classifier = "NemotronForSequenceClassification",
     .read_config = read_nemotron,
     .flops = ungated_flops,
 };

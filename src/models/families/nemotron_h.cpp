@@ -230,7 +230,7 @@ double layer_products(const DecoderConfig& config, const LayerOptions& layer, do
 /// Every depth of multi-token prediction runs its layers, the fusion and the head.
 double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
-  const double head = h * static_cast<double>(config.vocab_size);
+  const double head = h * static_cast<double>(config.head_rows());
   double products = head;
   for (const LayerOptions& layer : config.layers) products += layer_products(config, layer, S);
   if (!config.next_tokens) return 6 * B * S * products;

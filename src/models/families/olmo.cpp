@@ -25,6 +25,7 @@ extern const Family kOlmo{
     .model_type = "olmo",
     .config_class = "OlmoConfig",
     .layer_class = "OlmoDecoderLayer",
+    .classifier = "OlmoForSequenceClassification",
     .read_config = read_olmo,
     .flops = gated_flops,
 };

@@ -23,6 +23,7 @@ extern const Family kOlmo2{
     .model_type = "olmo2",
     .config_class = "Olmo2Config",
     .layer_class = "Olmo2DecoderLayer",
+    .classifier = "Olmo2ForSequenceClassification",
     .read_config = read_olmo2,
     .names = kPostNormNames,
     .flops = gated_flops,

@@ -49,6 +49,7 @@ extern const Family kOlmo3{
     .model_type = "olmo3",
     .config_class = "Olmo3Config",
     .layer_class = "Olmo3DecoderLayer",
+    .classifier = "Olmo3ForSequenceClassification",
     .read_config = read_olmo3,
     .names = kPostNormNames,
     .flops = gated_flops,

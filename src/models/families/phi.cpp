@@ -32,6 +32,7 @@ extern const Family kPhi{
     .model_type = "phi",
     .config_class = "PhiConfig",
     .layer_class = "PhiDecoderLayer",
+    .classifier = "PhiForSequenceClassification",
     .read_config = read_phi,
     .names = {.final_norm = "model.final_layernorm",
               .output = "dense",

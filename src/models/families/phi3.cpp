@@ -42,6 +42,7 @@ extern const Family kPhi3{
     .model_type = "phi3",
     .config_class = "Phi3Config",
     .layer_class = "Phi3DecoderLayer",
+    .classifier = "Phi3ForSequenceClassification",
     .read_config = read_phi3,
     .names = {.qkv = "qkv_proj", .gate_up = "gate_up_proj"},
     .flops = gated_flops,

@@ -20,6 +20,7 @@ extern const Family kQwen2{
     .model_type = "qwen2",
     .config_class = "Qwen2Config",
     .layer_class = "Qwen2DecoderLayer",
+    .classifier = "Qwen2ForSequenceClassification",
     .read_config = read_qwen2,
     .flops = llama_flops,
 };

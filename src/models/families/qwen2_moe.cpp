@@ -37,6 +37,7 @@ extern const Family kQwen2Moe{
     .config_class = "Qwen2MoeConfig",
     .layer_class = "Qwen2MoeDecoderLayer",
     .experts_class = "Qwen2MoeExperts",
+    .classifier = "Qwen2MoeForSequenceClassification",
     .read_config = read_qwen2_moe,
     .names = {.shared_experts = "shared_expert"},
     .flops = gated_flops,

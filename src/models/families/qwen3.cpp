@@ -22,6 +22,7 @@ extern const Family kQwen3{
     .model_type = "qwen3",
     .config_class = "Qwen3Config",
     .layer_class = "Qwen3DecoderLayer",
+    .classifier = "Qwen3ForSequenceClassification",
     .read_config = read_qwen3,
     .flops = gated_flops,
 };

@@ -49,6 +49,7 @@ extern const Family kQwen3p5{
     .module = "qwen3_5",
     .config_class = "Qwen3_5TextConfig",
     .layer_class = "Qwen3_5DecoderLayer",
+    .classifier = "Qwen3_5TextForSequenceClassification",
     .read_config = read_qwen3_5,
     .kept_prefixes = {"mtp."},
     .flops = qwen_delta_flops,

@@ -40,6 +40,7 @@ extern const Family kQwen3Moe{
     .config_class = "Qwen3MoeConfig",
     .layer_class = "Qwen3MoeDecoderLayer",
     .experts_class = "Qwen3MoeExperts",
+    .classifier = "Qwen3MoeForSequenceClassification",
     .read_config = read_qwen3_moe,
     .flops = gated_flops,
 };

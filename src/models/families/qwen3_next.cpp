@@ -28,6 +28,7 @@ extern const Family kQwen3Next{
     .config_class = "Qwen3NextConfig",
     .layer_class = "Qwen3NextDecoderLayer",
     .experts_class = "Qwen3NextExperts",
+    .classifier = "Qwen3NextForSequenceClassification",
     .read_config = read_qwen3_next,
     .names = kQwenDeltaNames,
     .kept_prefixes = {"mtp."},

@@ -24,6 +24,7 @@ extern const Family kSeedOss{
     .model_type = "seed_oss",
     .config_class = "SeedOssConfig",
     .layer_class = "SeedOssDecoderLayer",
+    .classifier = "SeedOssForSequenceClassification",
     .read_config = read_seed_oss,
     .flops = gated_flops,
 };

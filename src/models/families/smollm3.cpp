@@ -48,6 +48,7 @@ extern const Family kSmolLm3{
     .model_type = "smollm3",
     .config_class = "SmolLM3Config",
     .layer_class = "SmolLM3DecoderLayer",
+    .classifier = "SmolLM3ForSequenceClassification",
     .read_config = read_smollm3,
     .flops = gated_flops,
 };

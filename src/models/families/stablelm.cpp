@@ -29,6 +29,7 @@ extern const Family kStableLm{
     .model_type = "stablelm",
     .config_class = "StableLmConfig",
     .layer_class = "StableLmDecoderLayer",
+    .classifier = "StableLmForSequenceClassification",
     .read_config = read_stablelm,
     .names = {.q_norm = "q_layernorm.norms.", .k_norm = "k_layernorm.norms."},
     .flops = gated_flops,

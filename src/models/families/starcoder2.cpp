@@ -29,6 +29,7 @@ extern const Family kStarcoder2{
     .model_type = "starcoder2",
     .config_class = "Starcoder2Config",
     .layer_class = "Starcoder2DecoderLayer",
+    .classifier = "Starcoder2ForSequenceClassification",
     .read_config = read_starcoder2,
     .names = {.up = "c_fc", .down = "c_proj"},
     .flops = gpt_flops,

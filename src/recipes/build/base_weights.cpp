@@ -8,7 +8,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "peft/apply_lora.h"
+#include "core/is_one_of.h"
+#include "peft/adapter_keys.h"
 #include "peft/quantize_base.h"
 #include "tensor/dtype.h"
 #include "tensor/random.h"
@@ -58,6 +59,9 @@ checkpoint::LoadOptions load_options(const models::CausalLM& model,
                                      const checkpoint::HfFolder& folder) {
   checkpoint::LoadOptions options;
   options.skipped_prefixes = model.kept_prefixes();
+  for (std::string& prefix : model.unused_prefixes()) {
+    options.skipped_prefixes.push_back(std::move(prefix));
+  }
   for (std::string& prefix : absent_parts(model, folder)) {
     options.skipped_prefixes.push_back(std::move(prefix));
   }
@@ -129,6 +133,7 @@ std::vector<std::string> load_base_weights(const std::string& folder, const mode
   options.progress = progress;
   report_kept_tensors(opened, model.kept_prefixes(), reporter);
   std::vector<std::string> drawn = absent_parts(model, opened);
+  std::erase_if(drawn, [&](const std::string& prefix) { return is_one_of(left_out, prefix); });
   for (const std::string& prefix : drawn) {
     reporter.warning(cat(folder, ": no tensors of ", prefix, "; they are drawn"));
   }

@@ -36,6 +36,8 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
   for (const char* key : {"seq_len", "seq_length"}) {
     if (const auto length = dataset_number(recipe, key)) shape.sequence_length = *length;
   }
+  const auto most = recipe.dataset.plan ? recipe.dataset.plan->most_tokens() : std::nullopt;
+  if (most) shape.sequence_length = *most;
   if (recipe.packing) shape.sequence_length = recipe.packing->pack_size;
   if (place.sequence_length) shape.sequence_length = *place.sequence_length;
   if (recipe.dllm && recipe.dllm->mode == "idlm") shape.sequence_length *= 2;  // and its copy

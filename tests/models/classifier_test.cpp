@@ -1,0 +1,92 @@
+// Models that classify sequences against what transformers' classes compute
+// (scripts/goldens/make_classifier_goldens.py).
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "models/catalog.h"
+#include "models/flops.h"
+#include "models/golden_model.h"
+#include "models/parity.h"
+#include "support/temporary_directory.h"
+
+namespace automodel {
+namespace {
+
+constexpr const char* kFolder = "classifiers/";
+
+std::vector<std::string> classifiers() {
+  return list_directory(test::source_file("tests/golden/classifiers"));
+}
+
+Json classifier_config(const std::string& name) {
+  return Json::parse_file(test::golden_file(kFolder + name, "config.json"));
+}
+
+class ClassifierTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ClassifierTest, LogitsLossAndEveryGradientMatchTransformers) {
+  const auto model = test::load_golden_model(kFolder + GetParam());
+  const auto reference = test::read_trusted_safetensors(
+      test::golden_file(kFolder + GetParam(), "reference.safetensors"));
+  const models::ParityReport report = models::run_parity(*model, reference);
+  ASSERT_TRUE(report.loss && report.gradients);
+  if (report.logits) {
+    EXPECT_LE(report.logits->worst_absolute, 1e-5);
+  }
+  EXPECT_LE(report.loss->worst_relative, 1e-6);
+  EXPECT_LE(report.gradients->worst_relative, 1e-4) << report.gradients->relative_culprit;
+  EXPECT_EQ(report.gradients->num_compared, static_cast<int64_t>(model->key_map().size()));
+}
+
+TEST_P(ClassifierTest, SavesWhatItIs) {
+  const Json config = classifier_config(GetParam());
+  const auto model = models::build_causal_lm(config, at::kFloat);
+  EXPECT_TRUE(models::is_classifier(config));
+  EXPECT_EQ(model->architecture(), config.at("architectures").as_array()[0].as_string());
+  EXPECT_EQ(models::classifier_of(config), model->architecture());
+  EXPECT_EQ(model->hf_config().at("architectures"), config.at("architectures"));
+  EXPECT_EQ(model->dims().num_labels, 3);
+  EXPECT_EQ(model->key_map().back().name, "score.weight");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ClassifierTest, testing::ValuesIn(classifiers()),
+                         [](const auto& info) { return info.param; });
+
+TEST(ClassifierConfigTest, CountsClassesAsTransformersDoes) {
+  const auto num_labels = [](const char* key, const Json& value) {
+    Json config = classifier_config("qwen3_tied");
+    config.erase("id2label");
+    if (!value.is_null()) config[key] = value;
+    return models::build_causal_lm(config, at::kFloat)->dims().num_labels;
+  };
+  EXPECT_EQ(num_labels("num_labels", Json()), 2);
+  EXPECT_EQ(num_labels("num_labels", Json(5)), 5);
+  EXPECT_EQ(num_labels("id2label", Json(Json::Object{{"0", "a"}, {"1", "b"}, {"2", "c"}})), 3);
+  Json one = classifier_config("qwen3_tied");
+  one["id2label"] = Json(Json::Object{{"0", "score"}});
+  EXPECT_THROW(models::build_causal_lm(one, at::kFloat), InputError);
+}
+
+TEST(ClassifierConfigTest, AHeadOfClassesCountsInPlaceOfALanguageModels) {
+  const Json config = classifier_config("gpt_neox");
+  Json language = config;
+  language["architectures"] = Json(Json::Array{Json("GPTNeoXForCausalLM")});
+  language["tie_word_embeddings"] = false;
+  const auto vocab_size = static_cast<double>(config.at("vocab_size").as_int());
+  const auto hidden = static_cast<double>(config.at("hidden_size").as_int());
+  const double fewer = 6 * 7 * hidden * (vocab_size - 3);  // forward and backward of 7 tokens
+  EXPECT_DOUBLE_EQ(models::training_flops(language)(1, 7) - models::training_flops(config)(1, 7),
+                   fewer);
+}
+
+TEST(ClassifierConfigTest, AFamilyWithoutSuchAClassHasNone) {
+  EXPECT_EQ(models::classifier_of(Json(Json::Object{{"model_type", "granite"}})), "");
+  EXPECT_EQ(models::classifier_of(Json(Json::Object{{"model_type", "llama"}})),
+            "LlamaForSequenceClassification");
+}
+
+}  // namespace
+}  // namespace automodel
