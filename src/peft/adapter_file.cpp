@@ -110,9 +110,19 @@ ModulePattern alpha_pattern_of(const Json& json) {
 
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
-  for (const char* key :
-       {"modules_to_save", "layer_replication", "lora_bias", "alora_invocation_tokens",
-        "use_qalora", "use_bdlora", "arrow_config", "trainable_token_indices"}) {
+  const Json* saved = json.find("modules_to_save");
+  const auto is_head = [](const Json& name) {  // PEFT names both of any classifier
+    return name.is_string() &&
+           (name.as_string() == kSavedModule || name.as_string() == "classifier");
+  };
+  const bool are_heads =
+      !is_nothing(saved) && saved->is_array() && std::ranges::all_of(saved->as_array(), is_head);
+  if (!is_nothing(saved) && !are_heads) {
+    throw UnsupportedError(
+        "modules_to_save other than the head of a classifier (score) is not in this version");
+  }
+  for (const char* key : {"layer_replication", "lora_bias", "alora_invocation_tokens", "use_qalora",
+                          "use_bdlora", "arrow_config", "trainable_token_indices"}) {
     if (!is_nothing(json.find(key))) throw UnsupportedError(cat(key, " is not in this version"));
   }
   const Json* init = json.find("init_lora_weights");

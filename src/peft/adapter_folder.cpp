@@ -1,4 +1,5 @@
 #include "peft/adapter_folder.h"
+#include "peft/adapter_keys.h"
 
 #include <ATen/ATen.h>
 
@@ -26,6 +27,10 @@ constexpr size_t kNamesShown = 5;
 Json number(double value) {
   const bool is_whole = std::floor(value) == value && std::abs(value) < 1e15;
   return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
+}
+
+bool is_classifier(const AdapterExport& what) {
+  return what.architecture.ends_with("ForSequenceClassification");
 }
 
 /// "CAUSAL_LM" for "LlamaForCausalLM": derived from the class's name, as upstream does; null for a
@@ -97,13 +102,18 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   if (parameters.size() > 0) json["target_parameters"] = std::move(parameters);
   Json ranks = rank_pattern_json(what.config, experts, expert_rank);
   if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
+  if (is_classifier(what)) {
+    json["modules_to_save"] = Json(Json::Array{Json(kSavedModule)});
+  }
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
   return json;
 }
 
-/// All other keys of the recipe's section, which upstream keeps beside an adapter.
-Json peft_config_json(const PeftConfig& config) {
+/// All other keys of the recipe's section, which upstream keeps beside an adapter; of a classifier
+/// also what a merged model's configuration says of classes and padding.
+Json peft_config_json(const AdapterExport& what) {
+  const PeftConfig& config = what.config;
   const auto list = [](const std::vector<std::string>& names) {
     Json json = Json::array();
     for (const std::string& name : names) json.push_back(name);
@@ -123,6 +133,10 @@ Json peft_config_json(const PeftConfig& config) {
   json["moe_rank_scaling"] = Json(config.moe_rank_scaling);
   json["expert_weight_format"] = config.expert_weight_format;
   json["paramwrapper_layout"] = kLayoutStamp;
+  for (const char* key : {"id2label", "pad_token_id"}) {
+    const Json* value = what.hf_config.find(key);
+    if (is_classifier(what) && value != nullptr) json[key] = *value;
+  }
   return json;
 }
 
@@ -231,7 +245,8 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   tensor::KeyMap experts;
   std::vector<std::string> modules;
   for (checkpoint::TensorInfo& tensor : source.tensors()) {
-    if (!is_adapter_tensor(tensor.name)) continue;
+    const bool is_head = is_classifier(what) && tensor.name == kSavedHead;
+    if (!is_adapter_tensor(tensor.name) && !is_head) continue;
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     if (is_expert_adapter(part)) {
       experts.push_back(part);
@@ -283,7 +298,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   records.push_back(
       write_text(folder, kAdapterConfigName,
                  adapter_config_json(what, targets, target_parameters(experts), expert_rank)));
-  records.push_back(write_text(folder, kOwnConfigName, peft_config_json(what.config)));
+  records.push_back(write_text(folder, kOwnConfigName, peft_config_json(what)));
   if (!what.tokenizer_folder.empty()) {
     for (FileRecord& record : checkpoint::copy_tokenizer_files(what.tokenizer_folder, folder)) {
       records.push_back(std::move(record));
@@ -295,7 +310,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
 std::string find_adapter_fault(const std::string& folder, const PeftConfig& config,
                                const models::CausalLM& model) {
   const AdapterConfig there = read_adapter_config(folder);
-  const tensor::KeyMap keys = adapter_keys(model);
+  const tensor::KeyMap keys = folder_keys(model);
   std::string fault = scale_fault(there, config);
   if (fault.empty()) fault = expert_scale_fault(there, config, keys, model.hf_config());
   if (fault.empty()) fault = tensors_fault(AdapterFile(folder, model.hf_config()), keys);
@@ -307,15 +322,17 @@ void load_adapter(const std::string& folder, const PeftConfig& config,
   const std::string fault = find_adapter_fault(folder, config, model);
   if (!fault.empty()) throw InputError(fault);
   const AdapterFile file(folder, model.hf_config());
-  const tensor::KeyMap keys = adapter_keys(model);
+  const tensor::KeyMap keys = folder_keys(model);
   const ExpertLayout layout = file.expert_layout(keys);
+  std::set<std::string> names;
   std::map<std::string, const tensor::ParameterPart*> experts;
   for (const tensor::ParameterPart& part : keys) {
+    names.insert(part.name);
     if (is_expert_adapter(part)) experts[part.name] = &part;
   }
   for (const tensor::FlatShard& shard : shards) {
     for (const tensor::FlatSegment& segment : shard.segments) {
-      if (!is_adapter_tensor(segment.fqn) || segment.spec.numel() == 0) continue;
+      if (!names.contains(segment.fqn) || segment.spec.numel() == 0) continue;
       const auto expert = experts.find(segment.fqn);
       if (expert == experts.end()) {
         file.file().read_shard(*file.find(segment.fqn), segment.spec, shard.view(segment));

@@ -10,6 +10,7 @@
 #include "models/catalog.h"
 #include "moe/experts.h"
 #include "nn/layers.h"
+#include "peft/adapter_keys.h"
 #include "peft/module_matcher.h"
 #include "peft/quantize_base.h"
 #include "peft/tensor_names.h"
@@ -481,6 +482,10 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   const std::vector<Chosen> chosen = chosen_layers(model, matcher);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  if (model.dims().num_labels > 0) {
+    auto parameters = model.named_parameters();
+    parameters[cat(model.parallel_plan().head, kWeight)].set_requires_grad(true);
+  }
   const LayerAdapter adapter(model, config, dtype);
   tensor::KeyMap keys;
   std::vector<models::ParameterInit> inits;
@@ -513,29 +518,6 @@ std::set<std::string> transposed_weights(const Json& hf_config) {
     if (is_transposed) names.insert(cat(layer.name, kWeight));
   }
   return names;
-}
-
-bool is_adapter_tensor(std::string_view name) {
-  return name.ends_with(kLoraA) || name.ends_with(kLoraB) || name.ends_with(kLoraMagnitude);
-}
-
-tensor::KeyMap base_keys(const models::CausalLM& model) {
-  tensor::KeyMap keys = model.key_map();
-  std::erase_if(keys, [](const auto& part) { return is_adapter_tensor(part.name); });
-  std::map<std::string, tensor::ParameterPart> floats;
-  for (QuantizedMatrix& matrix : quantized_matrices(model)) {
-    floats.emplace(matrix.segment, std::move(matrix.floats));
-  }
-  for (tensor::ParameterPart& part : keys) {
-    if (const auto found = floats.find(part.name); found != floats.end()) part = found->second;
-  }
-  return keys;
-}
-
-tensor::KeyMap adapter_keys(const models::CausalLM& model) {
-  tensor::KeyMap keys = model.key_map();
-  std::erase_if(keys, [](const auto& part) { return !is_adapter_tensor(part.name); });
-  return keys;
 }
 
 std::vector<std::string> describe(const PeftConfig& config, const models::CausalLM& whole,

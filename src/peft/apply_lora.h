@@ -40,12 +40,12 @@ struct PeftChoice {
 /// Applies the section's choice to a model that was just built, unsplit.
 PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config);
 
-/// Freezes a model's parameters and adds adapters, which are trained, to the layers that the
-/// section chooses; their dtype is the model's unless the section names one. The model is unsplit
-/// and without memory. key_map() then also has "NAME.lora_A.weight", "NAME.lora_B.weight" and with
-/// DoRA "NAME.lora_magnitude_vector"; for experts these are [E, r, in] and [E, out, r], under
-/// "NAME" for the second product and "NAME.base_layer" for the first. Throws UserError with the
-/// first finding that is not a warning.
+/// Freezes a model's parameters, but for a classifier's head, and adds adapters, which are trained,
+/// to the layers that the section chooses; their dtype is the model's unless the section names one.
+/// The model is unsplit and without memory. key_map() then also has "NAME.lora_A.weight",
+/// "NAME.lora_B.weight" and with DoRA "NAME.lora_magnitude_vector"; for experts these are [E, r,
+/// in] and [E, out, r], under "NAME" for the second product and "NAME.base_layer" for the first.
+/// Throws UserError with the first finding that is not a warning.
 void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype);
 
 /// The rank of experts' adapters: with moe_rank_scaling `dim` divided by the number of experts that
@@ -55,14 +55,6 @@ int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts);
 /// Weights of linear layers that the files of a config.json's family hold as [in, out] (GPT-2's
 /// Conv1D), by name; none for a family that is not known.
 std::set<std::string> transposed_weights(const Json& hf_config);
-
-/// Whether a tensor of a key map belongs to an adapter.
-bool is_adapter_tensor(std::string_view name);
-
-/// The parts of a model's key map that belong (or do not belong) to adapters. Weights in 4 bits
-/// appear as the floats from which they are made.
-tensor::KeyMap base_keys(const models::CausalLM& model);
-tensor::KeyMap adapter_keys(const models::CausalLM& model);
 
 /// Lines for the log about what is trained: one of numbers, then one per pattern.
 std::vector<std::string> describe(const PeftConfig& config, const models::CausalLM& whole,

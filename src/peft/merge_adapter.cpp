@@ -16,6 +16,7 @@
 #include "models/catalog.h"
 #include "moe/experts.h"
 #include "peft/adapter_file.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
 #include "tensor/dtype.h"
@@ -52,6 +53,7 @@ class MergedSource final : public checkpoint::TensorSource {
       }
     }
     if (!experts.empty() && faults.empty()) add_experts(experts, faults);
+    add_score(faults);
     check_rest(faults);
     if (!faults.empty()) {
       throw InputError(cat("the adapter in ", adapter, " is not one of ", base.path(), ": ",
@@ -65,21 +67,32 @@ class MergedSource final : public checkpoint::TensorSource {
     return std::ranges::any_of(
         updates_, [](const auto& update) { return checkpoint::is_head_name(update.first); });
   }
+  /// Rows of the head with which an adapter of a classifier replaces the base's; 0: it has none.
+  int64_t num_labels() const { return score_ == nullptr ? 0 : score_->shape[0]; }
   int64_t num_changed() const {
-    return static_cast<int64_t>(updates_.size() + expert_updates_.size());
+    return static_cast<int64_t>(updates_.size() + expert_updates_.size()) +
+           (score_ == nullptr ? 0 : 1);
   }
 
   std::vector<checkpoint::TensorInfo> tensors() const override {
     std::vector<checkpoint::TensorInfo> infos;
     for (const std::string& name : base_.names()) {
       const checkpoint::TensorEntry& entry = *base_.find(name)->entry;
+      if (score_ != nullptr && (name == kSavedHead || checkpoint::is_head_name(name))) continue;
       infos.push_back({name, entry.dtype, entry.shape});
       if (name == head_from_) infos.push_back({head_, entry.dtype, entry.shape});
+    }
+    if (score_ != nullptr) {
+      infos.push_back({std::string(kSavedHead), base_.storage_dtype(), score_->shape});
     }
     return infos;
   }
 
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
+    if (score_ != nullptr && name == kSavedHead) {
+      out.copy_(read_float(*score_).reshape({-1}).narrow(0, first, out.numel()));
+      return;
+    }
     const bool is_made = !head_from_.empty() && name == head_;
     const checkpoint::HfFolder::Place place = *base_.find(is_made ? head_from_ : name);
     const auto update = updates_.find(name);
@@ -328,6 +341,22 @@ class MergedSource final : public checkpoint::TensorSource {
     updates_[*name == head_from_ ? head_ : *name] = std::move(update);
   }
 
+  /// Takes the head that an adapter of a classifier has.
+  void add_score(std::vector<std::string>& faults) {
+    const checkpoint::TensorEntry* entry = file_.find(std::string(kSavedHead));
+    if (entry == nullptr) return;
+    const Json& config = base_.config();
+    if (models::classifier_of(config).empty()) {
+      faults.push_back(
+          cat(kSavedHead, " is the head of a classifier, and the base's family has none"));
+    } else if (entry->shape.size() != 2 ||
+               entry->shape[1] != config.get("hidden_size", entry->shape[1])) {
+      faults.push_back(cat(kSavedHead, " is [", join(entry->shape), "]"));
+    } else {
+      score_ = entry;
+    }
+  }
+
   /// Whether an adapter's copy of a weight has the base's values, rounded to the base's dtype.
   bool is_base(const checkpoint::TensorEntry& copy, const checkpoint::HfFolder::Place& base) const {
     if (copy.shape != base.entry->shape) return false;
@@ -352,6 +381,7 @@ class MergedSource final : public checkpoint::TensorSource {
       for (const std::string_view suffix : {kLoraA, kLoraB, kLoraMagnitude}) {
         if (name.ends_with(suffix)) module = without_suffix(name, suffix);
       }
+      if (name == kSavedHead) continue;
       if (module.empty()) {
         faults.push_back(cat(name, " is no tensor of a LoRA adapter"));
       } else if (file_.find(cat(module, kLoraA)) == nullptr) {
@@ -384,9 +414,35 @@ class MergedSource final : public checkpoint::TensorSource {
   std::set<std::string> transposed_;  // weights [in, out]
   std::string head_from_;             // the embedding's name where the head is made of it
   std::string head_;                  // the name of the head that is made
+  const checkpoint::TensorEntry* score_ = nullptr;      // the adapter's head of a classifier
   std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };
+
+/// The configuration of a base as that of a classifier with the adapter's classes.
+void classify(int64_t num_labels, const std::string& adapter, Json& config) {
+  config["architectures"] = Json(Json::Array{Json(models::classifier_of(config))});
+  config.erase("num_labels");
+  const std::string own = path_join(adapter, kOwnConfigName);
+  const Json said = path_exists(own) ? Json::parse_file(own) : Json::object();
+  const Json* names = said.find("id2label");
+  const Json* pad = said.find("pad_token_id");
+  if (pad != nullptr && pad->is_int()) config["pad_token_id"] = *pad;
+  const bool is_said =
+      names != nullptr && names->is_object() && static_cast<int64_t>(names->size()) == num_labels;
+  Json by_id = Json::object();
+  Json by_name = Json::object();
+  for (int64_t id = 0; id < num_labels; ++id) {
+    const std::string key = std::to_string(id);
+    const Json* name = is_said ? names->find(key) : nullptr;
+    const std::string text =
+        name != nullptr && name->is_string() ? name->as_string() : cat("LABEL_", id);
+    by_id[key] = text;
+    by_name[text] = id;
+  }
+  config["id2label"] = std::move(by_id);
+  config["label2id"] = std::move(by_name);
+}
 
 }  // namespace
 
@@ -398,6 +454,7 @@ int64_t merge_adapter(const std::string& base, const std::string& adapter,
   const MergedSource source(folder, adapter);
   Json config = folder.config();
   if (source.is_head_untied()) config["tie_word_embeddings"] = Json(false);
+  if (source.num_labels() > 0) classify(source.num_labels(), adapter, config);
   // An adapter is used with the chat template that it was trained with.
   const bool has_tokenizer = path_exists(path_join(adapter, "tokenizer.json"));
   checkpoint::save_hf_folder(out, source,

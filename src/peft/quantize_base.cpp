@@ -7,7 +7,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "peft/apply_lora.h"
+#include "peft/adapter_keys.h"
 #include "peft/tensor_names.h"
 
 namespace automodel::peft {

@@ -14,6 +14,11 @@ inline constexpr std::string_view kLoraMagnitude = ".lora_magnitude_vector";
 // the first one's after what PEFT wraps inside it ("…experts.base_layer").
 inline constexpr std::string_view kInnerExperts = ".base_layer";
 
+/// The head of a model that classifies sequences, which is trained whole and saved beside adapters
+/// (PEFT's modules_to_save).
+inline constexpr std::string_view kSavedModule = "score";
+inline constexpr std::string_view kSavedHead = "score.weight";
+
 /// A name without its suffix.
 inline std::string without_suffix(std::string_view name, std::string_view suffix) {
   return std::string(name.substr(0, name.size() - suffix.size()));

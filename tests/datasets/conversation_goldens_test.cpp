@@ -24,6 +24,10 @@ class TemplatedEncoder final : public TextEncoder {
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override {
     return encoder_.encode(text, add_special_tokens);
   }
+  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+                                    std::optional<int64_t> most_tokens) const override {
+    return encoder_.encode_texts(texts, most_tokens);
+  }
   std::optional<int64_t> bos_token_id() const override { return encoder_.bos_token_id(); }
   std::optional<int64_t> eos_token_id() const override { return encoder_.eos_token_id(); }
   std::optional<int64_t> pad_token_id() const override { return encoder_.pad_token_id(); }

@@ -8,6 +8,7 @@
 #include "distributed/engine/data_parallel.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "tensor/named_tensors.h"
 

@@ -15,6 +15,7 @@
 #include "models/parity.h"
 #include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "peft/golden_support.h"
 #include "peft/merge_adapter.h"

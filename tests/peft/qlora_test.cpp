@@ -12,6 +12,7 @@
 #include "kernels/base/fused.h"
 #include "models/catalog.h"
 #include "peft/adapter_folder.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "peft/golden_support.h"
 #include "peft/quantize_base.h"

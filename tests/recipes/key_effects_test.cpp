@@ -13,9 +13,11 @@
 #include "datasets/conversations/agent_chat.h"
 #include "datasets/conversations/chat_dataset.h"
 #include "datasets/conversations/xlam.h"
+#include "datasets/pretraining/mock_classified.h"
 #include "datasets/pretraining/mock_iterable.h"
 #include "datasets/pretraining/mock_unpacked.h"
 #include "datasets/pretraining/nanogpt.h"
+#include "datasets/texts/classified_texts.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
 #include "datasets/texts/squad.h"
@@ -94,6 +96,9 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<HellaSwagConfig>("dataset(hellaswag)");
   visit.template operator()<MockIterableDatasetConfig>("dataset(mock)");
   visit.template operator()<MockUnpackedDatasetConfig>("dataset(sentences)");
+  visit.template operator()<SequenceClassificationDatasetConfig>("dataset(classes)");
+  visit.template operator()<GlueMrpcConfig>("dataset(mrpc)");
+  visit.template operator()<MockSequenceClassificationDatasetConfig>("dataset(drawn_classes)");
   visit.template operator()<TextFileDatasetConfig>("dataset(text_file)");
   visit.template operator()<TokenizerSection>("dataset.tokenizer");
   visit.template operator()<DataloaderConfig>("dataloader");

@@ -68,6 +68,10 @@ void PythonRandom::shuffle(std::span<int64_t> values) {
   }
 }
 
+int64_t PythonRandom::between(int64_t low, int64_t high) {
+  return low + below(static_cast<uint32_t>(high - low + 1));
+}
+
 double PythonRandom::uniform() {
   const uint32_t high = next() >> 5;
   const uint32_t low = next() >> 6;

@@ -15,6 +15,9 @@ class PythonRandom final {
   explicit PythonRandom(uint32_t seed);
 
   void shuffle(std::span<int64_t> values);
+  /// randint(low, high): a whole number from `low` to `high`, both included, which are less than
+  /// 2^32 - 1 apart.
+  int64_t between(int64_t low, int64_t high);
   /// random(): a number in [0, 1) of 53 bits.
   double uniform();
   /// A normally distributed number; every second call draws none.

@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "tokenizers/template_text.h"
+#include "tokenizers/tokenizer.h"
 
 namespace automodel::datasets {
 
@@ -20,6 +21,11 @@ class TextEncoder {
   /// recipe asks for where it does not.
   virtual std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
+  /// Token ids of a text, or of a pair of texts, with special tokens, and cut to `most_tokens`, on
+  /// the side that truncates_left() says (tokenizers::Tokenizer::encode).
+  virtual std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+                                            std::optional<int64_t> most_tokens) const = 0;
+
   virtual std::optional<int64_t> bos_token_id() const = 0;
   virtual std::optional<int64_t> eos_token_id() const = 0;
   virtual std::optional<int64_t> pad_token_id() const = 0;
@@ -27,6 +33,8 @@ class TextEncoder {
   /// Whether the recipe asks for a BOS. One that only the post-processor adds does not count, as
   /// upstream.
   virtual bool add_bos_token() const = 0;
+  /// The tokenizer's own limit of a text's tokens (model_max_length), if it names one.
+  virtual std::optional<double> model_max_length() const { return std::nullopt; }
   /// Whether a text that is too long loses its beginning instead of its end.
   virtual bool truncates_left() const { return false; }
   virtual bool has_chat_template() const = 0;

@@ -116,10 +116,28 @@ TokenizerEncoder::TokenizerEncoder(tokenizers::Tokenizer tokenizer, const Encode
 std::vector<int64_t> TokenizerEncoder::encode(std::string_view text,
                                               bool add_special_tokens) const {
   std::vector<int64_t> ids = tokenizer_.encode(text, add_special_tokens);
-  if (!add_special_tokens || ids.empty()) return ids;
+  if (add_special_tokens) add_asked(ids);
+  return ids;
+}
+
+void TokenizerEncoder::add_asked(std::vector<int64_t>& ids) const {
+  if (ids.empty()) return;
   if (options_.adds_bos && ids.front() != *bos_token_id()) ids.insert(ids.begin(), *bos_token_id());
   if (options_.adds_eos && ids.back() != *eos_token_id()) ids.push_back(*eos_token_id());
-  return ids;
+}
+
+std::vector<int64_t> TokenizerEncoder::encode_texts(const tokenizers::TextAndPair& texts,
+                                                    std::optional<int64_t> most_tokens) const {
+  const auto encode_up_to = [&](std::optional<int64_t> most) {
+    std::optional<tokenizers::TokenLimit> limit;
+    if (most) limit = tokenizers::TokenLimit{*most, truncates_left()};
+    std::vector<int64_t> ids = tokenizer_.encode(texts, /*add_special_tokens=*/true, limit);
+    add_asked(ids);
+    return ids;
+  };
+  std::vector<int64_t> ids = encode_up_to(most_tokens);
+  if (!most_tokens || std::ssize(ids) <= *most_tokens) return ids;
+  return encode_up_to(*most_tokens - (std::ssize(ids) - *most_tokens));
 }
 
 std::optional<int64_t> TokenizerEncoder::bos_token_id() const {

@@ -32,10 +32,13 @@ class TokenizerEncoder final : public TextEncoder {
   const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
 
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override;
+  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+                                    std::optional<int64_t> most_tokens) const override;
   std::optional<int64_t> bos_token_id() const override;
   std::optional<int64_t> eos_token_id() const override;
   std::optional<int64_t> pad_token_id() const override;
   bool add_bos_token() const override { return options_.adds_bos; }
+  std::optional<double> model_max_length() const override { return tokenizer_.model_max_length(); }
   bool truncates_left() const override {
     return options_.truncates_left.value_or(tokenizer_.truncates_left());
   }
@@ -58,6 +61,10 @@ class TokenizerEncoder final : public TextEncoder {
 
  private:
   class TokenBytes;
+
+  /// Adds BOS and EOS where the recipe asks for them and they are not there.
+  void add_asked(std::vector<int64_t>& ids) const;
+
   tokenizers::Tokenizer tokenizer_;
   EncoderOptions options_;
   mutable std::once_flag has_token_bytes_;

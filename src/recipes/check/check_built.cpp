@@ -6,7 +6,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "optim/optimizer.h"
-#include "peft/apply_lora.h"
+#include "peft/adapter_keys.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_model.h"
 #include "recipes/check/place_of.h"

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "recipes/check/place_of.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/new_findings.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_model.h"
@@ -33,7 +34,7 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   const Json* positions = of_text.find("n_positions");  // GPT-2's
   if (positions == nullptr) positions = of_text.find("max_position_embeddings");
   if (positions == nullptr || !positions->is_int()) return;
-  for (const char* key : {"seq_length", "seq_len"}) {
+  for (const char* key : {"seq_length", "seq_len", "max_length"}) {
     const Node* written = section.node.find(key);
     const std::optional<int64_t> length = written ? written->int_value() : std::nullopt;
     if (!length || *length <= positions->as_int()) continue;
@@ -210,6 +211,8 @@ void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnost
       diagnostics.note(section.node,
                        cat(*note, looked_for_below(section.node, *note, diagnostics)));
     }
+    const datasets::ClassifierFacts classifier = classifier_facts(recipe);
+    if (!classifier.labels.empty()) section.plan->check_classes(classifier);
     check_split_of_files(section, diagnostics);
   } catch (const UnsupportedError& error) {
     diagnostics.unsupported(place_of_text(section.node, error.what()), error.what());

@@ -11,6 +11,7 @@
 #include "core/reporter.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/recipe.h"
@@ -87,8 +88,28 @@ std::vector<TextRun> runs_of(const CountedTokens& tokens,
   return runs;
 }
 
+/// A sample's text, and behind it the name of its class as what counts.
+std::vector<TextRun> classified_runs(const Sample& sample, const std::vector<std::string>& classes,
+                                     const datasets::TokenizerEncoder& encoder) {
+  const auto is_label = [](int64_t label) { return label != kIgnoreIndex; };
+  const auto label = std::ranges::find_if(sample.labels, is_label);
+  const std::span<const int64_t> ids(sample.input_ids.data(),
+                                     static_cast<size_t>(sample.num_attended));
+  return {{cat(encoder.tokenizer().decode(ids, /*skip_special_tokens=*/false), " "), false},
+          {classes.at(static_cast<size_t>(*label)), true}};
+}
+
+/// How many of the samples that were looked at have each class: "classes: negative 5, positive 3".
+std::string classes_line(const std::vector<std::string>& classes,
+                         const std::vector<int64_t>& counts) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < classes.size(); ++i) texts.push_back(cat(classes[i], " ", counts[i]));
+  return cat("classes: ", join(texts, ", "));
+}
+
 /// Sums over many samples.
 struct Totals {
+  bool are_classified = false;  ///< samples have classes, and their tokens no labels
   int64_t num_samples = 0;
   int64_t num_tokens = 0;
   int64_t num_labels = 0;
@@ -128,13 +149,19 @@ struct Totals {
         num_samples == 1 ? cat("1 sample: ", sorted[0], " tokens")
                          : cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
                                " tokens, half of them up to ", sorted[sorted.size() / 2]),
-        cat(num_labels, " of ", num_tokens, " tokens count in the loss (", format_fixed(share, 1),
-            " %)"),
-        cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
-        cat("rows without a label: ", num_without_label),
-        cat("samples that begin with two BOS: ", num_doubled_bos),
+        cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)")};
+    const std::string bos = cat("samples that begin with two BOS: ", num_doubled_bos);
+    if (are_classified) {
+      all.push_back(bos);
+      return all;
+    }
+    all.insert(all.begin() + 1, cat(num_labels, " of ", num_tokens, " tokens count in the loss (",
+                                    format_fixed(share, 1), " %)"));
+    const std::vector<std::string> of_labels = {
+        cat("rows without a label: ", num_without_label), bos,
         cat("samples without a special token among the labels (no end to learn): ",
             num_without_end)};
+    all.insert(all.end(), of_labels.begin(), of_labels.end());
     if (num_merged_borders > 0) {
       all.push_back(
           cat("samples whose answer's first token gets no loss, as it takes in the prompt's "
@@ -166,6 +193,7 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
                                                  Reporter& warnings, std::string& no_labels) {
   DataContext data;
   data.encoder = &encoder;
+  data.classifier = classifier_facts(recipe);
   data.context.reporter = &warnings;
   data.packing = recipe.packing;
   data.schedule = schedule_of(recipe);
@@ -181,10 +209,14 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
 }
 
 /// Returns what is wrong with rows, a text each.
-std::vector<std::string> look(const DatasetRecipe& plan, const datasets::Dataset& dataset,
+std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dataset,
                               const datasets::TokenizerEncoder& encoder, int64_t num_samples,
                               InspectReport& report) {
+  const DatasetRecipe& plan = *recipe.dataset.plan;
+  const std::vector<std::string> classes = classifier_facts(recipe).labels;
+  std::vector<int64_t> class_counts(classes.size());
   Totals totals;
+  totals.are_classified = plan.gives_classes();
   std::vector<std::string> wrong;
   const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));
   for (int64_t i = 0; i < num_rows; ++i) {
@@ -199,12 +231,23 @@ std::vector<std::string> look(const DatasetRecipe& plan, const datasets::Dataset
       continue;
     }
     totals.add(sample, i, encoder);
+    if (plan.gives_classes()) {
+      for (const int64_t label : sample.labels) {
+        if (label != kIgnoreIndex) ++class_counts.at(static_cast<size_t>(label));
+      }
+    }
     if (totals.num_samples > num_samples) continue;
+    if (plan.gives_classes()) {
+      report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
+                                classified_runs(sample, classes, encoder)});
+      continue;
+    }
     const CountedTokens tokens(sample, plan.is_unshifted());
     report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
                               runs_of(tokens, encoder)});
   }
   if (totals.num_samples > 0) report.totals = totals.lines();
+  if (plan.gives_classes()) report.totals.push_back(classes_line(classes, class_counts));
   report.totals.insert(report.totals.begin(), cat(dataset.size(), " rows; of the first ones:"));
   const std::vector<std::string> unread = plan.unread_columns();
   if (!unread.empty())
@@ -247,7 +290,7 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");
   std::vector<std::string> wrong =
-      look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
+      look(recipe, loader->dataset(), encoder, options.num_samples, report);
   if (wrong.empty() && !no_labels.empty()) wrong = {no_labels};
   if (!options.html.empty()) {
     write_output_file(options.html, to_html(report));

@@ -204,7 +204,7 @@ void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   const std::string& key = change.key();
   if (key.starts_with("kda_")) {
     check_kda_key(change, diagnostics);
-  } else if (key == "num_labels" || key == "use_cache") {
+  } else if (key == "use_cache") {
     diagnostics.warning_at_key(
         change, cat("'", key, "' has no effect here: training a language model does not read it"));
   }

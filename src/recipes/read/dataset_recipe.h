@@ -11,6 +11,7 @@
 #include "datasets/loading/packing.h"
 #include "datasets/pretraining/megatron_pretraining.h"
 #include "datasets/rows/row_source.h"
+#include "datasets/samples/classified.h"
 #include "datasets/samples/dataset.h"
 #include "datasets/samples/text_encoder.h"
 #include "datasets/samples/tokenizer_encoder.h"
@@ -33,6 +34,7 @@ struct DataContext {
   datasets::TrainingSchedule schedule;
   bool reads_first_rows = true;  ///< for warnings; a wrong row among them is an error then
   bool is_validation = false;    ///< each validation reads all of it, once
+  datasets::ClassifierFacts classifier = {};  ///< of a model that classifies sequences
 };
 
 /// A dataset section whose options have been read but whose files have not.
@@ -56,6 +58,11 @@ class DatasetRecipe {
   /// Whether each label is at its own token (block diffusion) instead of one place earlier.
   virtual bool is_unshifted() const { return false; }
 
+  /// Whether its samples have a class each, instead of tokens to predict.
+  virtual bool gives_classes() const { return false; }
+  /// Throws UserError where the first row's class, or how many there are, is none of the model's.
+  virtual void check_classes(const datasets::ClassifierFacts& model) const {}
+
   /// Whether `dataloader_type` decides how its samples are distributed.
   virtual bool takes_dataloader_type() const { return false; }
 
@@ -71,6 +78,9 @@ class DatasetRecipe {
 
   /// Whether its options cut samples to a length.
   virtual bool truncates() const { return false; }
+
+  /// The most tokens of a sample, where its options say so beside `seq_length` and `seq_len`.
+  virtual std::optional<int64_t> most_tokens() const { return std::nullopt; }
 
   /// Where its options name a length of samples and nothing acts on it: what would, for a text.
   /// "" where something does.

@@ -10,6 +10,7 @@
 #include "hub/cache.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/config_changes.h"
 #include "recipes/read/gpt2_builder.h"
 #include "recipes/read/inactive_sections.h"
@@ -298,12 +299,14 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
   // The keys of a class that is known but not built are read all the same.
   if (kind == nullptr && !registry.find(target->name)) return plan;
-  if (kind != nullptr && *kind == ModelTarget::kGpt2Builder) {
+  using Form = ModelTarget::Form;
+  if (kind != nullptr && kind->form == Form::kGpt2Builder) {
     read_gpt2_builder(*target, plan, diagnostics);
     return plan;
   }
   plan.is_from_config =
-      kind != nullptr ? *kind == ModelTarget::kFromConfig : target->name.ends_with(".from_config");
+      kind != nullptr ? kind->form == Form::kFromConfig : target->name.ends_with(".from_config");
+  plan.classifies = kind != nullptr && kind->classifies;
 
   Node own = target->arguments;
   std::vector<Node> changes;
@@ -313,6 +316,7 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
     if (is_one_of(fields, child.key())) continue;
     own.erase(child.key());
     if (is_one_of({"config", "backend", "moe_overrides"}, child.key())) continue;
+    if (is_label_key(child.key())) continue;
     if (!child.is_deleted()) changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
@@ -342,6 +346,11 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
         "are read");
   }
   apply_config_changes(changes, plan, diagnostics);
+  if (plan.classifies) {
+    make_classifier(target->name_node, target->arguments, plan, diagnostics);
+  } else if (kind != nullptr) {
+    check_language_model(target->name_node, target->arguments, plan, diagnostics);
+  }
   if (const Node* overrides = target->arguments.find("moe_overrides")) {
     read_moe_overrides(*overrides, plan, diagnostics);
   }

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/is_one_of.h"
 #include "peft/adapter_file.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/nvfsdp_names.h"
@@ -175,9 +176,7 @@ RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
     kind.class_name = registry.infos()[*index].name;
     kind.has_known_keys = kind.class_name != kMaskedDiffusionRecipe || !is_dllm_mode_foreign(root);
   } else if (registry.find(target->name)) {
-    const bool trains_text = plain.ends_with("ForNextTokenPrediction") ||
-                             plain == "TrainFinetuneRecipeForSequenceClassification";
-    kind.has_known_keys = trains_text;
+    kind.has_known_keys = plain.ends_with("ForNextTokenPrediction");
   }
   return kind;
 }
@@ -409,7 +408,9 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   if (kind.class_name == kBenchmark) read_benchmark(root, recipe, diagnostics);
   read_data(root, recipe, diagnostics);
-  recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
+  const bool has_own_loss = recipe.class_name == kClassificationRecipe;
+  if (!has_own_loss) recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
+  check_classification(root, recipe, diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
     recipe.optimizer = read_optimizer(*node, diagnostics);
   } else {

@@ -34,6 +34,7 @@ namespace automodel::recipes {
 struct ModelRecipe {
   ModelSection section;
   bool is_from_config = false;
+  bool classifies = false;   ///< sequences; else it is a language model
   std::string source;        ///< folder or hub name of the configuration; "" when inline
   std::string folder;        ///< its folder on this machine; "" when it is not here
   config::Node source_node;  ///< the node that names it

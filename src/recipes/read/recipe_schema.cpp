@@ -212,6 +212,16 @@ Json model_schema(const char* doc) {
   Json anything = Json::object();
   anything["description"] = "folder or name of a configuration, or its keys";
   schema["properties"]["config"] = anything;
+  anything["description"] =
+      "names of a classifier's classes by number, {0: negative, 1: positive}, or in order; data "
+      "may "
+      "name classes so, and the exported folder has them";
+  schema["properties"]["id2label"] = anything;
+  anything["description"] = "numbers of a classifier's classes by name; id2label is enough";
+  schema["properties"]["label2id"] = anything;
+  anything["description"] =
+      "single_label_classification, the only kind here: every text has one of several classes";
+  schema["properties"]["problem_type"] = anything;
   Json backend = section<BackendSection>("which kernels compute what");
   for (auto& [key, of_key] : backend["properties"].as_object()) {
     if (BackendSection::reads(key)) continue;

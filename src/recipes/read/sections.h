@@ -290,6 +290,7 @@ struct ModelSection {
   std::optional<bool> output_hidden_states;
   std::optional<std::string> cache_dir;
   std::optional<std::string> revision;
+  std::optional<int64_t> num_labels;
 
   static constexpr auto fields() {
     using S = ModelSection;
@@ -316,7 +317,11 @@ struct ModelSection {
         field("output_hidden_states", &S::output_hidden_states, "return hidden states")
             .without_effect("the head and the loss are one operation here"),
         field("cache_dir", &S::cache_dir, "Hugging Face cache"),
-        field("revision", &S::revision, "commit, branch or tag on the hub")};
+        field("revision", &S::revision, "commit, branch or tag on the hub"),
+        field("num_labels", &S::num_labels,
+              "classes of a model that classifies sequences; absent: those of id2label, or of its "
+              "config.json")
+            .at_least(1)};
   }
 };
 

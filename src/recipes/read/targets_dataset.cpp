@@ -5,9 +5,11 @@
 #include "datasets/conversations/agent_chat.h"
 #include "datasets/conversations/chat_dataset.h"
 #include "datasets/conversations/xlam.h"
+#include "datasets/pretraining/mock_classified.h"
 #include "datasets/pretraining/mock_iterable.h"
 #include "datasets/pretraining/mock_unpacked.h"
 #include "datasets/pretraining/nanogpt.h"
+#include "datasets/texts/classified_texts.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
 #include "datasets/texts/squad.h"
@@ -46,6 +48,16 @@ class MapDatasetRecipe final : public DatasetRecipe {
  public:
   explicit MapDatasetRecipe(Config config) : config_(std::move(config)) {}
 
+  bool gives_classes() const override {
+    return std::is_same_v<Data, datasets::ClassifiedTextDataset>;
+  }
+
+  void check_classes(const datasets::ClassifierFacts& model) const override {
+    if constexpr (requires { config_.columns(); }) {
+      datasets::check_first_class(config_.source(), config_.columns(), model);
+    }
+  }
+
   bool needs_tokenizer() const override { return true; }
 
   bool has_samples_to_pack() const override { return true; }
@@ -66,7 +78,13 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return template_use() != datasets::TemplateUse::kTokenizers;
   }
 
+  std::optional<int64_t> most_tokens() const override {
+    if constexpr (requires { config_.max_length; }) return config_.max_length;
+    return std::nullopt;
+  }
+
   bool truncates() const override {
+    if constexpr (requires { config_.max_length; }) return config_.max_length.has_value();
     if constexpr (requires { config_.truncation; }) {
       return config_.truncation != datasets::Truncation::kNone;
     }
@@ -112,7 +130,7 @@ class MapDatasetRecipe final : public DatasetRecipe {
   }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
-    auto dataset = std::make_unique<Data>(config_, *data.encoder);
+    auto dataset = make(data);
     if constexpr (requires { dataset->findings(); }) {
       if (data.reads_first_rows) {
         for (const std::string& finding : dataset->findings()) {
@@ -124,6 +142,14 @@ class MapDatasetRecipe final : public DatasetRecipe {
   }
 
  private:
+  std::unique_ptr<Data> make(const DataContext& data) const {
+    if constexpr (std::is_same_v<Data, datasets::ClassifiedTextDataset>) {
+      return std::make_unique<Data>(config_, *data.encoder, data.classifier);
+    } else {
+      return std::make_unique<Data>(config_, *data.encoder);
+    }
+  }
+
   Config config_;
 };
 
@@ -173,6 +199,33 @@ class MockUnpackedDatasetRecipe final : public DatasetRecipe {
 
  private:
   datasets::MockUnpackedDatasetConfig config_;
+};
+
+/// Random tokens with random classes.
+class MockClassifiedRecipe final : public DatasetRecipe {
+ public:
+  explicit MockClassifiedRecipe(const datasets::MockSequenceClassificationDatasetConfig& config)
+      : config_(config) {}
+
+  bool needs_tokenizer() const override { return false; }
+  bool has_samples_to_pack() const override { return true; }
+  std::optional<std::string> check() const override { return std::nullopt; }
+  std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
+  std::optional<int64_t> most_tokens() const override { return config_.max_seq_len; }
+  bool gives_classes() const override { return true; }
+  void check_classes(const datasets::ClassifierFacts& model) const override {
+    datasets::check_drawn_classes(config_, model);
+  }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    check_drawn(config_.vocab_size, data);
+    return load(
+        std::make_unique<datasets::MockSequenceClassificationDataset>(config_, data.classifier),
+        data);
+  }
+
+ private:
+  datasets::MockSequenceClassificationDatasetConfig config_;
 };
 
 /// A stream of tokens that nanoGPT's scripts wrote.
@@ -247,7 +300,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* reason;
   } names[] = {
       {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
-      {"seq_cls", "GLUE_MRPC", "sequence classification is not in this version"},
       {"column_mapped_text_instruction_iterable_dataset",
        "ColumnMappedTextInstructionIterableDataset",
        "streamed instruction data are not in this version; "
@@ -285,6 +337,18 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
                                                     "MockIterableDataset", "random tokens");
   add<MockUnpackedDatasetConfig, MockUnpackedDatasetRecipe>(
       registry, "mock", "build_unpacked_dataset", "random sentences");
+  add<GlueMrpcConfig, MapDatasetRecipe<GlueMrpcConfig, ClassifiedTextDataset>>(
+      registry, "seq_cls", "GLUE_MRPC", "pairs of sentences that mean the same or not");
+  add<MockSequenceClassificationDatasetConfig, MockClassifiedRecipe>(
+      registry, "mock_seq_cls", "MockSequenceClassificationDataset",
+      "random tokens with random classes");
+  registry.add(
+      {.name = "automodel.SequenceClassificationDataset",
+       .aliases = {"SequenceClassificationDataset"},
+       .doc = "texts, or pairs of texts, with their classes",
+       .options = config::schema_of<SequenceClassificationDatasetConfig>()},
+      plan_maker<SequenceClassificationDatasetConfig,
+                 MapDatasetRecipe<SequenceClassificationDatasetConfig, ClassifiedTextDataset>>());
   registry.add({.name = "automodel.TextFileDataset",
                 .aliases = {"TextFileDataset"},
                 .doc = "plain text for pretraining",

@@ -143,6 +143,9 @@ distributed::ClassTable recipe_classes() {
       table.add({in_file, name, kind, ""}, {in_module});
     }
     table.add_model(std::string(family.architecture), {layer, experts});
+    if (!family.classifier.empty()) {
+      table.add_model(std::string(family.classifier), {layer, experts});
+    }
   }
   add(optimizer_targets(), table);
   add(loss_targets(), table);

@@ -9,6 +9,7 @@
 #include "config/registry.h"
 #include "config/schema.h"
 #include "models/facts.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/distillation_section.h"
 #include "recipes/read/gpt2_builder.h"
 
@@ -92,34 +93,37 @@ static Json gpt2_builder_schema() {
 
 config::TargetRegistry<ModelTarget> model_targets() {
   config::TargetRegistry<ModelTarget> registry("model");
-  const auto add = [&](const char* method, ModelTarget target, const char* doc) {
-    registry.add(
-        {.name = cat("nemo_automodel.NeMoAutoModelForCausalLM.", method),
-         .aliases = {cat("nemo_automodel._transformers.NeMoAutoModelForCausalLM.", method),
-                     cat("nemo_automodel._transformers.auto_model.NeMoAutoModelForCausalLM.",
-                         method),
-                     cat("nemo_automodel.components._transformers.auto_model."
-                         "NeMoAutoModelForCausalLM.",
-                         method),
-                     cat("transformers.AutoModelForCausalLM.", method),
-                     cat("NeMoAutoModelForCausalLM.", method)},
-         .doc = doc},
-        target);
+  using Form = ModelTarget::Form;
+  const auto add = [&](const char* name, const char* method, ModelTarget target, const char* doc) {
+    const std::string of_class = cat("NeMoAutoModelFor", name, ".", method);
+    registry.add({.name = cat("nemo_automodel.", of_class),
+                  .aliases = {cat("nemo_automodel._transformers.", of_class),
+                              cat("nemo_automodel._transformers.auto_model.", of_class),
+                              cat("nemo_automodel.components._transformers.auto_model.", of_class),
+                              cat("transformers.AutoModelFor", name, ".", method), of_class},
+                  .doc = doc},
+                 target);
   };
-  add("from_pretrained", ModelTarget::kFromPretrained, "weights of a Hugging Face folder");
-  add("from_config", ModelTarget::kFromConfig, "random weights for a configuration");
+  constexpr const char* kFromPretrained = "from_pretrained";
+  constexpr const char* kFromConfig = "from_config";
+  add("CausalLM", kFromPretrained, {Form::kFromPretrained}, "weights of a Hugging Face folder");
+  add("CausalLM", kFromConfig, {Form::kFromConfig}, "random weights for a configuration");
+  constexpr const char* kClassifier = "SequenceClassification";
+  add(kClassifier, kFromPretrained, {Form::kFromPretrained, true},
+      "the same with a head for the classes of sequences");
+  add(kClassifier, kFromConfig, {Form::kFromConfig, true},
+      "random weights with a head for the classes of sequences");
   const struct {
     const char* name;
     const char* reason;
   } others[] = {
-      {"NeMoAutoModelForSequenceClassification", "sequence classification is not in this version"},
       {"NeMoAutoModelForSeq2SeqLM", "encoder-decoder models are not in this version"},
       {"NeMoAutoModelForImageTextToText", "vision-language models are not in this version"},
       {"NeMoAutoModelForMultimodalLM", "multimodal models are not in this version"},
       {"NeMoAutoModelBiEncoder", "embedding models are not in this version"},
   };
   for (const auto& other : others) {
-    for (const char* method : {"from_pretrained", "from_config"}) {
+    for (const char* method : {kFromPretrained, kFromConfig}) {
       registry.add_unsupported(cat("nemo_automodel.", other.name, ".", method), other.reason);
     }
   }
@@ -127,7 +131,7 @@ config::TargetRegistry<ModelTarget> model_targets() {
                 .aliases = {"build_gpt2_model"},
                 .doc = "a GPT-2 with random weights, by its sizes",
                 .options = gpt2_builder_schema()},
-               ModelTarget::kGpt2Builder);
+               {Form::kGpt2Builder});
   return registry;
 }
 
@@ -213,10 +217,10 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
                 .aliases = names("llm.train_ft", "TrainFinetuneRecipeForNextTokenPrediction"),
                 .doc = "fine-tuning and pretraining of causal language models"},
                {});
-  registry.add_unsupported(
-      "TrainFinetuneRecipeForSequenceClassification",
-      "sequence classification is not in this version",
-      names("llm.train_seq_cls", "TrainFinetuneRecipeForSequenceClassification"));
+  registry.add({.name = kClassificationRecipe,
+                .aliases = names("llm.train_seq_cls", kClassificationRecipe),
+                .doc = "fine-tuning of models that classify sequences"},
+               {});
   registry.add({.name = kDistillationRecipe,
                 .aliases = names("llm.kd", kDistillationRecipe),
                 .doc = "a causal language model that learns from a larger one beside its labels"},

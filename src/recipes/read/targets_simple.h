@@ -16,7 +16,11 @@ using LossMaker =
     std::function<LossSettings(const config::Target& target, config::Diagnostics& diagnostics)>;
 
 /// A way to write `model._target_`.
-enum class ModelTarget { kFromPretrained, kFromConfig, kGpt2Builder };
+struct ModelTarget {
+  enum class Form { kFromPretrained, kFromConfig, kGpt2Builder };
+  Form form = Form::kFromPretrained;
+  bool classifies = false;  ///< sequences; else it is a language model
+};
 
 /// A way to write `model.config._target_`: config.json of a folder, or the keys themselves.
 enum class ModelConfigTarget { kFolder, kInline };

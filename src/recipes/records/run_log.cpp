@@ -128,6 +128,13 @@ void RunLog::end() {
   }
 }
 
+/// " | accuracy 0.9062" of a record that has one under `key`; "" of others.
+static std::string accuracy_text(const Json& record, const char* key) {
+  const Json* const accuracy = record.find(key);
+  if (accuracy == nullptr || !accuracy->is_number()) return "";
+  return cat(" | accuracy ", format_fixed(accuracy->as_double(), 4));
+}
+
 std::string train_line(const Json& record) {
   const Json* const dllm_loss = record.find("dllm_loss");
   const bool is_diffusion = dllm_loss != nullptr;
@@ -137,7 +144,8 @@ std::string train_line(const Json& record) {
                               ? cat("mode ", record.at("mode").as_string())
                               : cat("num_label_tokens ", record.at("num_label_tokens").as_int());
   return cat("step ", record.at("step").as_int(), " | epoch ", record.at("epoch").as_int(),
-             " | loss ", format_fixed(record.at("loss").as_double(), 4), canvas, " | grad_norm ",
+             " | loss ", format_fixed(record.at("loss").as_double(), 4), canvas,
+             accuracy_text(record, "accuracy"), " | grad_norm ",
              format_fixed(record.at("grad_norm").as_double(), 4), " | lr ",
              format_scientific(record.at("lr").as_double(), 2), " | mem ",
              format_fixed(record.at("mem").as_double(), 2), " GiB | tps ",
@@ -148,7 +156,8 @@ std::string train_line(const Json& record) {
 std::string validation_line(const std::string& set, const Json& record) {
   return cat("[val] name \"", set, "\" | step ", record.at("step").as_int(), " | epoch ",
              record.at("epoch").as_int(), " | loss ",
-             format_fixed(record.at("val_loss").as_double(), 4), " | lr ",
+             format_fixed(record.at("val_loss").as_double(), 4),
+             accuracy_text(record, "val_accuracy"), " | lr ",
              format_scientific(record.at("lr").as_double(), 2), " | num_label_tokens ",
              record.at("num_label_tokens").as_int());
 }

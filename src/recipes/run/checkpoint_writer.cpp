@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/fsdp/copy_stream.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/run/host_blocks.h"
@@ -223,6 +224,7 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
                                std::vector<std::string> kept_prefixes, Reporter& reporter) {
   checkpoint::HfExport what;
   what.config = std::move(hf_config);
+  name_pad_token(recipe, what.config);
   if (has_base(recipe, reporter)) what.original_folder = recipe.model.folder;
   what.kept_prefixes = std::move(kept_prefixes);
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);

@@ -12,9 +12,11 @@
 #include "core/error.h"
 #include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/read_data.h"
 #include "tensor/random.h"
 
@@ -131,6 +133,7 @@ std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string&
   what.base = recipe.model.is_new() ? "" : recipe.model.source;
   what.architecture = architecture;
   what.hf_config = hf_config;
+  name_pad_token(recipe, what.hf_config);
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
   const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
   if (tokenizer.empty()) return records;

@@ -8,6 +8,7 @@
 #include "core/long_work.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/passes/diffusion_batches.h"
+#include "recipes/read/classifier_labels.h"
 #include "recipes/read/read_data.h"
 
 namespace automodel::recipes {
@@ -64,6 +65,7 @@ class DataBuilder final {
     data.context.dataset = section.key;
     data.context.has_one_order = !is_training;
     data.schedule = schedule_of(recipe_);
+    data.classifier = classifier_facts(recipe_);
     data.is_validation = !is_training;
     if (is_training) data.packing = recipe_.packing;
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;

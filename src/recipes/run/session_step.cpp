@@ -3,7 +3,9 @@
 #include "core/error.h"
 #include "distributed/context/context_parallel.h"
 #include "models/block_denoiser.h"
+#include "nn/classifier_head.h"
 #include "recipes/passes/block_diffusion_pass.h"
+#include "recipes/passes/classification_pass.h"
 #include "recipes/passes/correcting_diffusion.h"
 #include "recipes/passes/diffusion_pass.h"
 #include "recipes/passes/distillation_pass.h"
@@ -78,12 +80,22 @@ std::shared_ptr<nn::StudentLossHead> give_student_head(const Recipe& recipe,
   return head;
 }
 
+/// Puts a head that counts right classes in the model's place; null of a language model.
+std::shared_ptr<nn::ClassifierLossHead> give_classifier_head(const Recipe& recipe,
+                                                             const PassParts& parts) {
+  if (!recipe.model.classifies) return nullptr;
+  auto head = std::make_shared<nn::ClassifierLossHead>(nn::make_local_loss_head());
+  parts.model.parts.back()->set_loss_head(head);
+  return head;
+}
+
 std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
                                                            const PassParts& parts) {
   const int64_t ignore_index = recipe.loss.ignore_index;
   const distributed::ContextParallelSharder sharder(parts.mesh.group("cp"), ignore_index);
   models::CausalLM& model = parts.model.model();
   const auto head = give_student_head(recipe, parts);
+  const auto classifier = give_classifier_head(recipe, parts);
   const auto loss = [&model, device = parts.place.device, seed = static_cast<uint64_t>(recipe.seed),
                      ignore_index, sharder, head,
                      teacher = parts.teacher](const tensor::Batch& on_cpu, double divisor,
@@ -100,6 +112,9 @@ std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
     return teacher->teach(*head, {on_cpu, batch, ignore_index}, student);
   };
   auto pass = training::make_plain_pass(parts.model.engine(), loss);
+  if (classifier != nullptr) {
+    return make_classification_pass(std::move(pass), classifier, parts.model.engine().group());
+  }
   if (head == nullptr) return pass;
   return make_distillation_pass(std::move(pass), head, *recipe.distillation,
                                 {parts.model.engine().group()});
@@ -112,6 +127,7 @@ std::unique_ptr<training::BatchPass> build_pipeline_pass(const Recipe& recipe,
         balance.begin_batch(divisor, num_batches);
       }};
   const auto head = give_student_head(recipe, parts);
+  const auto classifier = give_classifier_head(recipe, parts);
   if (head != nullptr) {
     const auto heads = std::make_shared<std::vector<kernels::TeacherHead>>();
     listener.on_cut = [heads, teacher = parts.teacher, ignore_index = recipe.loss.ignore_index](
@@ -125,6 +141,9 @@ std::unique_ptr<training::BatchPass> build_pipeline_pass(const Recipe& recipe,
   }
   auto pass = make_pipeline_pass(recipe, *parts.model.pipeline, *parts.model.stages, parts.mesh,
                                  parts.place, std::move(listener));
+  if (classifier != nullptr) {
+    return make_classification_pass(std::move(pass), classifier, parts.model.engine().group());
+  }
   if (head == nullptr) return pass;
   return make_distillation_pass(std::move(pass), head, *recipe.distillation,
                                 {parts.model.engine().group(), /*are_plain_sums=*/true});
@@ -156,6 +175,7 @@ std::string unrecorded_reason(const Recipe& recipe, const SessionModel& model,
   if (context.group.size() > 1) return "only a run of one rank records steps";
   if (recipe.dllm) return "a diffusion model's steps differ in what they mask";
   if (recipe.distillation) return "a teacher computes between a student's steps";
+  if (recipe.model.classifies) return "right classes are counted beside each step";
   if (!model.model().parallel_plan().expert_modules.empty()) {
     return "which experts compute what differs from step to step";
   }

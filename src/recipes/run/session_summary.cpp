@@ -23,6 +23,7 @@ std::string model_line(const Recipe& recipe, const SessionModel& model) {
   const models::ModelDims dims = model.model().dims();
   return cat("model: ", model.model().architecture(), ", ", dims.num_layers, " layers, hidden ",
              dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ",
+             dims.num_labels > 0 ? cat(dims.num_labels, " classes, ") : "",
              num_parameters(recipe, model), " parameters (",
              model.engine().num_trained_parameters(), " trained)");
 }

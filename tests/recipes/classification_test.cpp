@@ -1,0 +1,321 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+using testing::Not;
+
+/// `automodel COMMAND` of the smallest classification with its results in `folder`.
+std::vector<std::string> classification(const char* command, const std::string& folder,
+                                        const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {test::automodel_binary(), command,
+                                        test::source_file("recipes/smoke/tiny_classifier.yaml"),
+                                        cat("--checkpoint.checkpoint_dir=", folder)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+ProgramResult classify(const std::string& folder, const std::vector<std::string>& more = {}) {
+  return test::run_program(classification("run", folder, more));
+}
+
+const Json& goldens() {
+  static const Json kGoldens =
+      Json::parse_file(test::source_file("tests/recipes/data/classification.json"));
+  return kGoldens;
+}
+
+TEST(ClassificationTest, LossesAndAccuraciesAreThoseOfPython) {
+  const TemporaryDirectory folder;
+  const ProgramResult run = classify(folder.file("run"));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::vector<Json> records = read_records(folder.file("run/training.jsonl"));
+  const std::vector<Json> validations = read_records(folder.file("run/validation.jsonl"));
+  const Json::Array& wanted = goldens().at("records").as_array();
+  ASSERT_EQ(records.size(), wanted.size());
+  size_t num_validations = 0;
+  const auto expect_close = [](const Json& found, const Json& expected, double tolerance) {
+    EXPECT_NEAR(found.as_double(), expected.as_double(), tolerance * expected.as_double());
+  };
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_close(records[i].at("loss"), wanted[i].at("loss"), 2e-6);
+    expect_close(records[i].at("grad_norm"), wanted[i].at("grad_norm"), 2e-5);
+    EXPECT_EQ(records[i].at("accuracy").as_double(), wanted[i].at("accuracy").as_double());
+    EXPECT_EQ(records[i].at("num_label_tokens").as_int(), 8);
+    if (!wanted[i].contains("val_loss")) continue;
+    const Json& validation = validations.at(num_validations++);
+    EXPECT_EQ(validation.at("step").as_int(), static_cast<int64_t>(i));
+    expect_close(validation.at("val_loss"), wanted[i].at("val_loss"), 2e-6);
+    EXPECT_EQ(validation.at("val_accuracy").as_double(), wanted[i].at("val_accuracy").as_double());
+  }
+  EXPECT_EQ(validations.size(), num_validations);
+  EXPECT_THAT(run.out + run.err, HasSubstr("| accuracy 0.2500 |"));
+  EXPECT_THAT(run.out + run.err, HasSubstr("2 classes"));
+}
+
+/// A run on several ranks that computes what one rank does.
+struct ClassifyingMesh {
+  const char* name;
+  std::vector<std::string> options;
+};
+
+class ClassifyingMeshTest : public testing::TestWithParam<ClassifyingMesh> {};
+
+TEST_P(ClassifyingMeshTest, AnyMeshHasTheSameLossesAndAccuracies) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> options = GetParam().options;
+  options.insert(options.end(), {"--nproc-per-node=2", "--checkpoint.save_consolidated=false"});
+  const ProgramResult run = classify(folder.file("run"), options);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::vector<Json> records = read_records(folder.file("run/training.jsonl"));
+  const std::vector<Json> validations = read_records(folder.file("run/validation.jsonl"));
+  const Json::Array& wanted = goldens().at("records").as_array();
+  ASSERT_EQ(records.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double loss = wanted[i].at("loss").as_double();
+    EXPECT_NEAR(records[i].at("loss").as_double(), loss, 2e-5 * loss) << i;
+    EXPECT_EQ(records[i].at("accuracy").as_double(), wanted[i].at("accuracy").as_double()) << i;
+  }
+  ASSERT_EQ(validations.size(), 2);
+  const Json& last = wanted.back();
+  EXPECT_NEAR(validations[1].at("val_loss").as_double(), last.at("val_loss").as_double(), 2e-5);
+  EXPECT_EQ(validations[1].at("val_accuracy").as_double(), last.at("val_accuracy").as_double());
+}
+
+const std::vector<std::string> kFloat32 = {"--distributed.strategy=fsdp2",
+                                           "--distributed.mp_policy.param_dtype=float32",
+                                           "--distributed.mp_policy.reduce_dtype=float32"};
+
+std::vector<std::string> in_float32(std::vector<std::string> options) {
+  options.insert(options.end(), kFloat32.begin(), kFloat32.end());
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, ClassifyingMeshTest,
+    testing::Values(ClassifyingMesh{"ddp", {}},
+                    ClassifyingMesh{"megatron_fsdp", {"--distributed.strategy=megatron_fsdp"}},
+                    ClassifyingMesh{"fsdp2", in_float32({})},
+                    ClassifyingMesh{"context", in_float32({"--distributed.cp_size=2"})},
+                    ClassifyingMesh{"stages",
+                                    in_float32({"--distributed.pp_size=2",
+                                                "--distributed.pipeline.pp_schedule=1f1b",
+                                                "--distributed.pipeline.pp_microbatch_size=2"})}),
+    [](const auto& info) { return info.param.name; });
+
+/// Another model, since the recipe's has one head of keys.
+TEST(ClassificationTest, TensorParallelRanksShareTheHead) {
+  const std::vector<std::string> model = {
+      "--model._target_=NeMoAutoModelForSequenceClassification.from_config",
+      "--model.config=configs/tiny/qwen3",
+      "--model.pretrained_model_name_or_path=none",
+      "--checkpoint.enabled=false",
+      "--optimizer.lr=1e-3",
+      "--distributed.strategy=fsdp2",
+  };
+  const TemporaryDirectory folder;
+  const auto losses = [&](const char* name, std::vector<std::string> options) {
+    options.insert(options.end(), model.begin(), model.end());
+    const std::string log = folder.file(name);
+    options.push_back("--checkpoint.enabled=true");
+    options.push_back("--checkpoint.save_consolidated=false");
+    const ProgramResult run = classify(log, options);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return read_records(log + "/training.jsonl");
+  };
+  const std::vector<Json> whole = losses("whole", {});
+  for (const char* sequence : {"false", "true"}) {
+    const std::vector<Json> split =
+        losses(sequence, {"--nproc-per-node=2", "--distributed.tp_size=2",
+                          cat("--distributed.sequence_parallel=", sequence)});
+    ASSERT_EQ(split.size(), whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const double loss = whole[i].at("loss").as_double();
+      EXPECT_NEAR(split[i].at("loss").as_double(), loss, 2e-5 * loss) << sequence << " " << i;
+      EXPECT_EQ(split[i].at("accuracy").as_double(), whole[i].at("accuracy").as_double());
+    }
+  }
+}
+
+double last_validation(const std::string& folder) {
+  return read_records(folder + "/validation.jsonl").back().at("val_loss").as_double();
+}
+
+/// The loss that a folder's model has on the validation set.
+double loss_of_folder(const std::string& model, const std::string& logs) {
+  const ProgramResult run =
+      classify(logs, {cat("--model.pretrained_model_name_or_path=", model), "--optimizer.lr=0",
+                      "--step_scheduler.max_steps=1", "--checkpoint.save_consolidated=false"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  return last_validation(logs);
+}
+
+TEST(ClassificationTest, TheExportNamesClassesAndThePadToken) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      classify(folder.file("run"), {"--model.id2label={'0':'other','1':'same'}"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::string exported = folder.file("run/LATEST/model/consolidated");
+  const Json config = Json::parse_file(exported + "/config.json");
+  EXPECT_EQ(config.at("architectures").dump(), R"(["LlamaForSequenceClassification"])");
+  EXPECT_EQ(config.at("id2label").dump(), R"({"0": "other", "1": "same"})");
+  EXPECT_EQ(config.at("label2id").dump(), R"({"other": 0, "same": 1})");
+  EXPECT_EQ(config.at("pad_token_id").as_int(), 1);
+  EXPECT_NEAR(loss_of_folder(exported, folder.file("again")), last_validation(folder.file("run")),
+              1e-6);
+  const ProgramResult compared =
+      test::run_program({test::automodel_binary(), "parity", "--export", exported});
+  EXPECT_EQ(compared.status, 0) << compared.out << compared.err;
+}
+
+const std::vector<std::string> kAdapters = {"--peft.match_all_linear=true", "--peft.dim=4"};
+
+TEST(ClassificationTest, AdaptersAreTrainedWithTheHeadAndContinuedWithIt) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> options = kAdapters;
+  ASSERT_EQ(classify(folder.file("whole"), options).status, 0);
+  options.emplace_back("--step_scheduler.max_steps=3");
+  ASSERT_EQ(classify(folder.file("parts"), options).status, 0);
+  const ProgramResult second = classify(folder.file("parts"), kAdapters);
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_THAT(second.out + second.err, HasSubstr("resumed from"));
+  const std::string adapter = folder.file("whole/LATEST/model");
+  const auto weights = [](const std::string& path) {
+    return read_file(path + "/adapter_model.safetensors");
+  };
+  EXPECT_EQ(weights(adapter), weights(folder.file("parts/LATEST/model")));
+  EXPECT_THAT(weights(adapter), HasSubstr("base_model.model.score.weight"));
+  const Json config = Json::parse_file(adapter + "/adapter_config.json");
+  EXPECT_EQ(config.at("task_type").as_string(), "SEQ_CLS");
+  EXPECT_EQ(config.at("modules_to_save").dump(), R"(["score"])");
+  EXPECT_THAT(config.at("target_modules").dump(), Not(HasSubstr("score")));
+  // The merged folder is a classifier as good as base and adapter.
+  const ProgramResult merge = test::run_program(
+      {test::automodel_binary(), "merge-lora",
+       test::source_file("tests/recipes/data/tiny_classifier"), adapter, folder.file("merged")});
+  ASSERT_EQ(merge.status, 0) << merge.err;
+  EXPECT_NEAR(loss_of_folder(folder.file("merged"), folder.file("again")),
+              last_validation(folder.file("whole")), 1e-6);
+}
+
+TEST(ClassificationTest, AnAdapterMakesAClassifierOfALanguageModel) {
+  const TemporaryDirectory folder;
+  const std::string base = test::source_file("tests/recipes/data/tiny_llama");
+  std::vector<std::string> options = kAdapters;
+  options.push_back(cat("--model.pretrained_model_name_or_path=", base));
+  const ProgramResult run = classify(folder.file("run"), options);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out + run.err, HasSubstr("no tensors of score.; they are drawn"));
+  const ProgramResult merge =
+      test::run_program({test::automodel_binary(), "merge-lora", base,
+                         folder.file("run/LATEST/model"), folder.file("merged")});
+  ASSERT_EQ(merge.status, 0) << merge.err;
+  const Json config = Json::parse_file(folder.file("merged/config.json"));
+  EXPECT_EQ(config.at("architectures").dump(), R"(["LlamaForSequenceClassification"])");
+  EXPECT_EQ(config.at("id2label").size(), 2);
+  EXPECT_EQ(config.at("pad_token_id").as_int(), 1);
+  EXPECT_NEAR(loss_of_folder(folder.file("merged"), folder.file("again")),
+              last_validation(folder.file("run")), 1e-6);
+}
+
+TEST(ClassificationTest, InspectDataShowsClasses) {
+  const ProgramResult shown =
+      test::run_program({test::automodel_binary(), "inspect-data",
+                         test::source_file("recipes/llm_finetune/classify_quickstart.yaml")});
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("[[Romeo]]"));
+  EXPECT_THAT(shown.out, HasSubstr("classes: Coriolanus 64, Gloucester 77, Menenius 75, Romeo 79"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("count in the loss (")));
+}
+
+/// A recipe that is wrong, or warned of, and what is said of it.
+struct Classified {
+  const char* name;
+  std::vector<std::string> options;
+  int status;
+  const char* text;
+};
+
+class ClassificationMistakeTest : public testing::TestWithParam<Classified> {};
+
+TEST_P(ClassificationMistakeTest, IsToldOf) {
+  const TemporaryDirectory folder;
+  const ProgramResult checked =
+      test::run_program(classification("check", folder.file("run"), GetParam().options));
+  EXPECT_EQ(checked.status, GetParam().status) << checked.out << checked.err;
+  EXPECT_THAT(checked.out + checked.err, HasSubstr(GetParam().text));
+}
+
+const Classified kMistakes[] = {
+    {"one_label", {"--model.num_labels=1"}, 6, "one label is a number to predict (regression)"},
+    {"fewer_names",
+     {"--model.num_labels=3", "--model.id2label={'0':'a','1':'b'}"},
+     2,
+     "num_labels is 3, id2label names 2 classes [model.num_labels]"},
+    {"a_hole",
+     {"--model.id2label={'0':'a','2':'b'}"},
+     2,
+     "'2' is no number of one of 2 classes: they are 0 to 1"},
+    {"one_name",
+     {"--model.num_labels=none", "--model.id2label={'0':'a'}"},
+     2,
+     "a classifier has two classes or more"},
+    {"a_name_twice", {"--model.id2label={'0':'a','1':'a'}"}, 2, "two classes are called 'a'"},
+    {"no_names", {"--model.id2label=yes"}, 2, "expected names by number"},
+    {"other_ids",
+     {"--model.label2id={'LABEL_0':1,'LABEL_1':0}"},
+     2,
+     "label2id does not say what id2label says"},
+    {"more_than_the_folder_has", {"--model.num_labels=3"}, 2, "score.weight"},
+    {"several_labels_a_text",
+     {"--model.problem_type=multi_label_classification"},
+     6,
+     "'multi_label_classification' is not in this version"},
+    {"a_language_model",
+     {"--model._target_=NeMoAutoModelForCausalLM.from_pretrained"},
+     2,
+     "which classifies sequences: "
+     "nemo_automodel.NeMoAutoModelForSequenceClassification.from_pretrained and recipe: "
+     "TrainFinetuneRecipeForSequenceClassification train it"},
+    {"the_recipe_of_language_models",
+     {"--recipe=TrainFinetuneRecipeForNextTokenPrediction"},
+     2,
+     "a model that classifies sequences is trained by recipe: "
+     "TrainFinetuneRecipeForSequenceClassification [model._target_]"},
+    {"data_without_classes",
+     {"--validation_dataset._target_=MockIterableDataset", "--validation_dataset.vocab_size=64",
+      "--validation_dataset.path_or_dataset_id=none", "--validation_dataset.split=none",
+      "--validation_dataset.max_length=none"},
+     2,
+     "this dataset has tokens to predict and no classes"},
+    {"a_family_without_the_class",
+     {"--model.config=configs/tiny/granite",
+      "--model._target_=NeMoAutoModelForSequenceClassification.from_config",
+      "--model.pretrained_model_name_or_path=none"},
+     6,
+     "transformers has no class for sequence classification of GraniteForCausalLM models"},
+    {"a_loss", {"--loss_fn._target_=torch.nn.CrossEntropyLoss"}, 0, "'loss_fn' has no effect here"},
+    {"a_split_head",
+     {"--distributed.strategy=fsdp2", "--distributed.tp_size=2", "--world-size=2",
+      "--model._target_=NeMoAutoModelForSequenceClassification.from_config",
+      "--model.config=configs/tiny/qwen3", "--model.pretrained_model_name_or_path=none",
+      "--distributed.tp_plan={'score':'colwise'}"},
+     2,
+     "the head of a classifier, score, is not split: leave it out"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ClassificationMistakeTest, testing::ValuesIn(kMistakes),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace automodel::recipes
