@@ -162,15 +162,15 @@ double loss_of_folder(const std::string& model, const std::string& logs) {
 
 TEST(ClassificationTest, TheExportNamesClassesAndThePadToken) {
   const TemporaryDirectory folder;
-  const ProgramResult run =
-      classify(folder.file("run"), {"--model.id2label={'0':'other','1':'same'}"});
+  const ProgramResult run = classify(
+      folder.file("run"), {"--model.id2label={'0':'other','1':'same'}", "--model.pad_token_id=7"});
   ASSERT_EQ(run.status, 0) << run.err;
   const std::string exported = folder.file("run/LATEST/model/consolidated");
   const Json config = Json::parse_file(exported + "/config.json");
   EXPECT_EQ(config.at("architectures").dump(), R"(["LlamaForSequenceClassification"])");
   EXPECT_EQ(config.at("id2label").dump(), R"({"0": "other", "1": "same"})");
   EXPECT_EQ(config.at("label2id").dump(), R"({"other": 0, "same": 1})");
-  EXPECT_EQ(config.at("pad_token_id").as_int(), 1);
+  EXPECT_EQ(config.at("pad_token_id").as_int(), 1);  // the tokenizer's
   EXPECT_NEAR(loss_of_folder(exported, folder.file("again")), last_validation(folder.file("run")),
               1e-6);
   const ProgramResult compared =
