@@ -59,7 +59,8 @@ void add_new(CLI::App& app, int& status) {
                       "the hub");
   command->add_option("--columns", request->columns,
                       "columns of the data where their names are not the usual ones: "
-                      "question=NAME,answer=NAME[,context=NAME], or text=NAME");
+                      "question=NAME,answer=NAME[,context=NAME], text=NAME, or "
+                      "text=NAME,label=NAME[,pair=NAME]");
   command->add_option("--teacher", request->teacher, "model to distil from");
   command->add_option("--tokenizer", request->tokenizer,
                       "folder with tokenizer.json (default: the model's)");

@@ -65,7 +65,15 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);
   }
   if (!request.data.empty()) {
-    facts.data = look_at_data(request.data, parse_columns(request.columns), reporter);
+    const NamedColumns columns = parse_columns(request.columns);
+    const bool has_classes = request.task == "classify";
+    if (!has_classes && !columns.label.empty()) {
+      throw UserError(cat("--columns: label is for --task classify, not ", request.task));
+    }
+    if (has_classes && !request.columns.empty() && columns.label.empty()) {
+      throw UserError("--columns: --task classify needs text=NAME,label=NAME");
+    }
+    facts.data = look_at_data(request.data, columns, has_classes, reporter);
   }
   facts.of_tokenizer = facts.model.tokenizer;
   if (!request.tokenizer.empty()) {
@@ -83,7 +91,7 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
 }  // namespace
 
 std::vector<std::string> draft_tasks() {
-  return {"pretrain", "sft", "chat", "lora", "qlora", "distill", "benchmark"};
+  return {"pretrain", "sft", "chat", "lora", "qlora", "distill", "classify", "benchmark"};
 }
 
 void ask_for_missing(DraftRequest& request, std::istream& in, std::ostream& out) {

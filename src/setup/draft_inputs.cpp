@@ -12,6 +12,7 @@
 #include "hub/hub.h"
 #include "hub/hub_error.h"
 #include "models/catalog.h"
+#include "setup/draft_classes.h"
 #include "tokenizers/template_text.h"
 
 namespace automodel::setup {
@@ -57,9 +58,31 @@ datasets::SourceOptions source_of(const std::string& name) {
   return {.paths = {name}};
 }
 
-DataFacts facts_of_source(const std::string& name, const NamedColumns& columns, bool is_on_hub) {
+/// Throws UserError unless a row has a column that a person names.
+void check_column(const Json& row, const std::string& column, const DataFacts& facts) {
+  if (row.contains(column)) return;
+  throw UserError(cat("--columns: --data ", facts.name, " has no column '", column,
+                      "' (its columns: ", join(facts.columns, ", "), ")",
+                      did_you_mean(column, facts.columns)));
+}
+
+DataFacts facts_of_classes(const datasets::RowSource& source, const std::string& name,
+                           const NamedColumns& columns) {
+  DataFacts facts{.name = name, .kind = DataKind::kClasses};
+  const Json row = source.row(0);
+  for (const auto& [key, value] : row.as_object()) facts.columns.push_back(key);
+  for (const std::string& column : {columns.text, columns.pair, columns.label}) {
+    if (!column.empty()) check_column(row, column, facts);
+  }
+  facts.classes = look_at_classes(source, {columns.text, columns.pair, columns.label}, name);
+  return facts;
+}
+
+DataFacts facts_of_source(const std::string& name, const NamedColumns& columns, bool has_classes,
+                          bool is_on_hub) {
   const datasets::RowSource source(source_of(name));
-  DataFacts facts = facts_of_row(source.row(0), name, columns);
+  DataFacts facts = has_classes ? facts_of_classes(source, name, columns)
+                                : facts_of_row(source.row(0), name, columns);
   facts.num_rows = source.size();
   for (const std::string& file : datasets::find_data_files(source_of(name), "train")) {
     facts.num_bytes += file_size(file);
@@ -84,14 +107,6 @@ auto fetched(const std::string& name, const Fetch& fetch) {
   } catch (const hub::HubError& error) {
     throw UserError(cat(error.what(), hub::local_hint(name)), error.code());
   }
-}
-
-/// Throws UserError unless a row has a column that a person names.
-void check_column(const Json& row, const std::string& column, const DataFacts& facts) {
-  if (row.contains(column)) return;
-  throw UserError(cat("--columns: --data ", facts.name, " has no column '", column,
-                      "' (its columns: ", join(facts.columns, ", "), ")",
-                      did_you_mean(column, facts.columns)));
 }
 
 bool is_plain_text(const std::string& path) {
@@ -147,10 +162,9 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
 NamedColumns parse_columns(const std::string& text) {
   NamedColumns columns;
   if (text.empty()) return columns;
-  const std::pair<const char*, std::string*> roles[] = {{"context", &columns.context},
-                                                        {"question", &columns.question},
-                                                        {"answer", &columns.answer},
-                                                        {"text", &columns.text}};
+  const std::pair<const char*, std::string*> roles[] = {
+      {"context", &columns.context}, {"question", &columns.question}, {"answer", &columns.answer},
+      {"text", &columns.text},       {"label", &columns.label},       {"pair", &columns.pair}};
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string role(trim(part.substr(0, equals)));
@@ -158,16 +172,21 @@ NamedColumns parse_columns(const std::string& text) {
                                      [&](const auto& known) { return role == known.first; });
     if (found == std::end(roles) || equals == std::string::npos || equals + 1 == part.size()) {
       throw UserError(cat("--columns ", text, ": '", part,
-                          "' is none of question=NAME, answer=NAME, context=NAME, text=NAME"));
+                          "' is none of question=NAME, answer=NAME, context=NAME, text=NAME, "
+                          "label=NAME, pair=NAME"));
     }
     *found->second = part.substr(equals + 1);
   }
   const bool has_question = !columns.question.empty(), has_answer = !columns.answer.empty();
   const bool has_context = !columns.context.empty(), has_text = !columns.text.empty();
-  if (has_question != has_answer || has_text == has_question || (has_context && has_text)) {
+  const bool has_label = !columns.label.empty(), has_pair = !columns.pair.empty();
+  const bool is_classified = has_label || has_pair;
+  if (has_question != has_answer || has_text == has_question || (has_context && has_text) ||
+      (is_classified && !(has_text && has_label))) {
     throw UserError(cat("--columns ", text,
                         ": needed: question=NAME,answer=NAME, with context=NAME where there is "
-                        "one; or text=NAME"));
+                        "one; text=NAME; or text=NAME,label=NAME, with pair=NAME for a second "
+                        "text"));
   }
   return columns;
 }
@@ -211,7 +230,8 @@ DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColu
   return facts;
 }
 
-DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Reporter& reporter) {
+DataFacts look_at_data(const std::string& name, const NamedColumns& columns, bool has_classes,
+                       Reporter& reporter) {
   const bool names_columns = !columns.question.empty() || !columns.text.empty();
   const std::string prefix = prefix_of_tokens(name);
   const bool is_one_text = path_exists(name) && !is_directory(name) && is_plain_text(name);
@@ -227,7 +247,8 @@ DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Rep
     return {
         .name = fs::canonical(name), .kind = DataKind::kPlainText, .num_bytes = file_size(name)};
   }
-  if (path_exists(name)) return facts_of_source(fs::canonical(name), columns, /*is_on_hub=*/false);
+  if (path_exists(name))
+    return facts_of_source(fs::canonical(name), columns, has_classes, /*is_on_hub=*/false);
   if (!datasets::is_hub_id(name)) {
     throw UserError(cat("--data ", name,
                         ": there is no such file or folder, and it is no name of the hub "
@@ -236,7 +257,7 @@ DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Rep
   }
   hub::Hub hub(patient_settings(), reporter);
   fetched(name, [&] { datasets::fetch_data_files(hub, source_of(name)); });
-  return facts_of_source(name, columns, /*is_on_hub=*/true);
+  return facts_of_source(name, columns, has_classes, /*is_on_hub=*/true);
 }
 
 }  // namespace automodel::setup

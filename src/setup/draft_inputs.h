@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/reporter.h"
+#include "setup/draft_classes.h"
 
 namespace automodel::setup {
 
@@ -41,6 +42,7 @@ enum class DataKind {
   kTokens,         ///< PREFIX.bin and PREFIX.idx
   kConversations,  ///< messages or conversations
   kColumns,        ///< question and answer
+  kClasses,        ///< texts with classes
 };
 
 /// What a recipe has to know of data.
@@ -50,24 +52,28 @@ struct DataFacts {
   DataKind kind = DataKind::kPlainText;
   std::string text_column;                ///< of kTextRows
   std::string context, question, answer;  ///< of kColumns; the first may be ""
+  ClassFacts classes;                     ///< of kClasses
   std::vector<std::string> columns;       ///< of the first row
   std::optional<int64_t> num_rows;        ///< of rows in files of this machine
   uint64_t num_bytes = 0;                 ///< of the files
 };
 
-/// Columns that a person names: question and answer, maybe a context, or text alone. All "": those
-/// of the usual names.
+/// Columns that a person names: question and answer, maybe a context; text alone; or text and its
+/// label, maybe a second text. All "": those of the usual names.
 struct NamedColumns {
-  std::string context, question, answer, text;
+  std::string context, question, answer, text, label, pair;
 };
 
-/// Reads "question=ask,answer=reply" or "text=body"; "" names none. Throws UserError.
+/// Reads "question=ask,answer=reply", "text=body" or "text=body,label=kind"; "" names none. Throws
+/// UserError.
 NamedColumns parse_columns(const std::string& text);
 
 /// Looks at a file, a folder of files, the prefix of token files, or a data set of the hub, whose
-/// files it fetches. Throws UserError naming the option when it is none or has not the columns that
+/// files it fetches; where texts are to be classified, at the classes of all rows. Throws UserError
+/// naming the option when it is none or has not the columns that
 /// are named, InputError when it cannot be read or has columns of which no sample can be made.
-DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Reporter& reporter);
+DataFacts look_at_data(const std::string& name, const NamedColumns& columns, bool has_classes,
+                       Reporter& reporter);
 
 /// The kind and columns of rows by their first one; throws InputError naming the columns, and
 /// UserError for named ones that it lacks.

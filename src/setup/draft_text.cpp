@@ -59,6 +59,7 @@ bool is_adapting(const std::string& task) {
 
 double learning_rate(const std::string& task) {
   if (task == "pretrain") return 3e-4;
+  if (task == "classify") return 2e-5;
   return is_adapting(task) ? 2e-4 : 1e-5;
 }
 
@@ -77,7 +78,8 @@ std::optional<int64_t> tokens_of(const DraftFacts& facts) {
 
 /// The most tokens of a sample, so that a short text has some samples still.
 int64_t sequence_length(const DraftFacts& facts, const std::string& task) {
-  const int64_t most = task == "pretrain" || task == "benchmark" ? 1024 : 2048;
+  const bool is_short = task == "pretrain" || task == "benchmark";
+  const int64_t most = task == "classify" ? 512 : is_short ? 1024 : 2048;
   int64_t length = std::min(facts.model.num_positions, most);
   if (facts.teacher) length = std::min(length, facts.teacher->num_positions);
   constexpr int64_t kSamples = 64, kShortest = 32;
@@ -158,6 +160,7 @@ std::string header(const DraftRequest& request, const DraftFacts& facts) {
 std::string recipe_class(const std::string& task) {
   if (task == "distill") return "KnowledgeDistillationRecipeForNextTokenPrediction";
   if (task == "benchmark") return "BenchmarkingRecipeForNextTokenPrediction";
+  if (task == "classify") return "TrainFinetuneRecipeForSequenceClassification";
   return "TrainFinetuneRecipeForNextTokenPrediction";
 }
 
@@ -177,6 +180,16 @@ std::string schedule(const DraftRequest& request, const Sizes& sizes) {
       "\ndist_env:\n  backend: gloo  # nccl: on CUDA devices\n\n");
 }
 
+/// The names of a classifier's classes, by their numbers, or how many there are.
+std::string class_lines(const ClassFacts& classes) {
+  if (classes.names.empty()) return cat("  num_labels: ", classes.num_classes, "\n");
+  std::string text = "  id2label:  # as the rows name them\n";
+  for (size_t i = 0; i < classes.names.size(); ++i) {
+    text += cat("    ", i, ": ", scalar(classes.names[i]), "\n");
+  }
+  return text;
+}
+
 std::string model_section(const char* key, const ModelFacts& model, const std::string& task) {
   const bool draws = key == std::string("model") && (task == "pretrain" || task == "benchmark");
   const std::string dtype = task == "qlora" ? "bfloat16" : "float32";
@@ -192,12 +205,11 @@ std::string model_section(const char* key, const ModelFacts& model, const std::s
             "    pretrained_model_name_or_path: ",
             scalar(model.name), "\n");
   } else {
-    text +=
-        cat("  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\n"
-            "  pretrained_model_name_or_path: ",
-            scalar(model.name), "\n");
+    const char* kind = task == "classify" ? "SequenceClassification" : "CausalLM";
+    text += cat("  _target_: nemo_automodel.NeMoAutoModelFor", kind, ".from_pretrained\n",
+                "  pretrained_model_name_or_path: ", scalar(model.name), "\n");
   }
-  return cat(text, "  torch_dtype: ", dtype, note, "\n\n");
+  return cat(text, "  torch_dtype: ", dtype, note, "\n");
 }
 
 std::string adapters(const std::string& task) {
@@ -281,6 +293,22 @@ std::string row_data(const std::string& key, const std::string& split, const Dat
   return cat(text, "\n");
 }
 
+/// Texts with classes, likewise.
+std::string class_data(const std::string& key, const std::string& split, const DataFacts& data,
+                       const DraftFacts& facts, const Sizes& sizes) {
+  const ClassColumns& columns = data.classes.columns;
+  return cat(
+      key, ":\n  _target_: automodel.SequenceClassificationDataset\n",
+      "  path_or_dataset_id: ", scalar(data.name), "\n  split: ", scalar(split),
+      "\n  text_column: ", scalar(columns.text), "\n",
+      columns.pair.empty() ? std::string()
+                           : cat("  text_pair_column: ", scalar(columns.pair), "\n"),
+      "  label_column: ", scalar(columns.label), "\n  max_length: ", sizes.sequence,
+      "  # longer texts are cut\n",
+      sizes.has_validation ? "  shuffle_seed: 0  # classes may come one after another\n" : "",
+      tokenizer_lines(facts), "\n");
+}
+
 std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
                           const Sizes& sizes) {
   if (!facts.data) return mock_data(sizes);
@@ -293,12 +321,22 @@ std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
       return token_data(*facts.data, facts, sizes);
     case DataKind::kConversations:
     case DataKind::kColumns:
+    case DataKind::kClasses:
       break;
   }
-  if (!sizes.has_validation) return row_data("dataset", "train", *facts.data, facts, sizes);
-  return cat(row_data("dataset", "train[:95%]", *facts.data, facts, sizes),
+  const bool has_classes = facts.data->kind == DataKind::kClasses;
+  const auto section = has_classes ? class_data : row_data;
+  if (sizes.has_validation && has_classes) {  // by numbers, before which rows are shuffled
+    const int64_t border = *facts.data->num_rows * 95 / 100;
+    return cat(
+        section("dataset", cat("train[:", border, "]"), *facts.data, facts, sizes),
+        "# The rows that are not trained on.\n",
+        section("validation_dataset", cat("train[", border, ":]"), *facts.data, facts, sizes));
+  }
+  if (!sizes.has_validation) return section("dataset", "train", *facts.data, facts, sizes);
+  return cat(section("dataset", "train[:95%]", *facts.data, facts, sizes),
              "# The rows that are not trained on.\n",
-             row_data("validation_dataset", "train[95%:]", *facts.data, facts, sizes));
+             section("validation_dataset", "train[95%:]", *facts.data, facts, sizes));
 }
 
 std::string loader(const DraftFacts& facts, const Sizes& sizes) {
@@ -359,12 +397,16 @@ std::string draft_text(const DraftRequest& request, const DraftFacts& facts) {
   if (is_benchmark) text += "benchmark:\n  warmup_steps: 2\n\n";
   text += schedule(request, sizes);
   text += model_section("model", facts.model, request.task);
-  if (facts.teacher) text += model_section("teacher_model", *facts.teacher, request.task);
+  if (request.task == "classify") text += class_lines(facts.data->classes);
+  text += "\n";
+  if (facts.teacher) {
+    text += cat(model_section("teacher_model", *facts.teacher, request.task), "\n");
+  }
   text += adapters(request.task);
   text += "distributed:\n  strategy: fsdp2  # weights and optimizer are split over the ranks\n\n";
   text += data_sections(request, facts, sizes);
   text += loader(facts, sizes);
-  text += losses(request.task);
+  if (request.task != "classify") text += losses(request.task);
   text += optimizer(request, sizes);
   return text + ending(request, sizes);
 }

@@ -94,6 +94,26 @@ TEST(ClassifiedTextsTest, ColumnsHaveAnyNames) {
   EXPECT_THROW(check(config), InputError);
 }
 
+TEST(ClassifiedTextsTest, RowsSortedByClassAreShuffled) {
+  const ByteEncoder encoder;
+  const TemporaryDirectory folder;
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += cat("{\"text\": \"a\", \"label\": ", i / 20, "}\n");
+  SequenceClassificationDatasetConfig config;
+  config.path_or_dataset_id = {folder.write("rows.jsonl", rows)};
+  config.split = "train[:20]";
+  const auto num_of_second = [&] {
+    const ClassifiedTextDataset dataset(config, encoder, kTwoClasses);
+    int64_t count = 0;
+    for (int64_t i = 0; i < dataset.size(); ++i) count += dataset.at(i).labels[0];
+    return count;
+  };
+  EXPECT_EQ(num_of_second(), 0);
+  config.shuffle_seed = 3;
+  EXPECT_GT(num_of_second(), 4);
+  EXPECT_LT(num_of_second(), 16);
+}
+
 TEST(ClassifiedTextsTest, TheHubsDataSetHasTheConfigurationMrpc) {
   GlueMrpcConfig config;
   EXPECT_EQ(config.source().paths, std::vector<std::string>{"glue"});

@@ -87,6 +87,36 @@ DraftFacts row_facts(int64_t num_rows, DataKind kind = DataKind::kColumns) {
   return facts;
 }
 
+TEST(DraftTest, ClassesAreThoseOfAllRows) {
+  const test::TemporaryDirectory folder;
+  const auto classes_of = [&](const std::string& rows, const ClassColumns& named = {}) {
+    const datasets::RowSource source({.paths = {folder.write("rows.jsonl", rows)}});
+    return look_at_classes(source, named, "rows.jsonl");
+  };
+  const ClassFacts names = classes_of(
+      "{\"sentence1\": \"a\", \"sentence2\": \"b\", \"label\": \"same\"}\n"
+      "{\"sentence1\": \"a\", \"sentence2\": \"c\", \"label\": \"other\"}\n");
+  EXPECT_EQ(names.columns.text + names.columns.pair + names.columns.label,
+            "sentence1sentence2label");
+  EXPECT_EQ(names.names, (std::vector<std::string>{"other", "same"}));
+  EXPECT_EQ(names.num_classes, 2);
+  const ClassFacts numbers =
+      classes_of("{\"body\": \"a\", \"kind\": 3}\n{\"body\": \"b\", \"kind\": 0}\n",
+                 {.text = "body", .pair = "", .label = "kind"});
+  EXPECT_TRUE(numbers.names.empty());
+  EXPECT_EQ(numbers.num_classes, 4);
+  const auto error = [&](const std::string& rows) {
+    return error_of<InputError>([&] { classes_of(rows); });
+  };
+  EXPECT_THAT(error("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\", \"label\": \"b\"}\n"),
+              HasSubstr("rows.jsonl:2: column 'label' has names and numbers in turn"));
+  EXPECT_THAT(error("{\"text\": \"a\", \"label\": -1}\n"), HasSubstr("'label' is -1: a class is"));
+  EXPECT_THAT(error("{\"text\": \"a\", \"label\": 1}\n"), HasSubstr("all rows have one class"));
+  EXPECT_THAT(error("{\"text\": \"a\", \"label\": 4000}\n"), HasSubstr("more than 1000 values"));
+  EXPECT_THAT(error("{\"words\": \"a\", \"label\": 1}\n"),
+              HasSubstr("no text with a class is found in the columns words, label"));
+}
+
 TEST(DraftTest, AnswersEndWhereTheTokenizerHasAToken) {
   const DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl"};
   DraftFacts facts = row_facts(100);
@@ -181,7 +211,7 @@ TEST(DraftTest, WhatIsMissingIsAskedForInTurn) {
   EXPECT_EQ(request.data, "/data/rows.jsonl");
   EXPECT_EQ(request.teacher, "/teacher");
   EXPECT_THAT(questions.str(), HasSubstr("What for (pretrain, sft, chat, lora, qlora, distill, "
-                                         "benchmark)? Data (file"));
+                                         "classify, benchmark)? Data (file"));
 }
 
 TEST(DraftTest, AnswersThatEndAreAnErrorAndWrongTasksToo) {

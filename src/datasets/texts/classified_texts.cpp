@@ -19,7 +19,9 @@ SourceDescription check_columns(const SourceOptions& source, const ClassifiedCol
 }  // namespace
 
 SourceOptions SequenceClassificationDatasetConfig::source() const {
-  return {path_or_dataset_id, split, name, limit_dataset_samples};
+  SourceOptions options{path_or_dataset_id, split, name, limit_dataset_samples};
+  options.shuffle_seed = shuffle_seed;
+  return options;
 }
 
 std::vector<std::string> SequenceClassificationDatasetConfig::columns_read() const {

@@ -32,6 +32,7 @@ struct SequenceClassificationDatasetConfig {
   std::optional<std::string> name = std::nullopt;
   std::optional<int64_t> max_length = std::nullopt;
   std::optional<int64_t> limit_dataset_samples = std::nullopt;
+  std::optional<int64_t> shuffle_seed = std::nullopt;
 
   static constexpr auto fields() {
     using Config = SequenceClassificationDatasetConfig;
@@ -55,7 +56,11 @@ struct SequenceClassificationDatasetConfig {
             .at_least(1)
             .at_most(kMostTokens),
         field("limit_dataset_samples", &Config::limit_dataset_samples, "use only the first rows")
-            .at_least(1)};
+            .at_least(1),
+        field("shuffle_seed", &Config::shuffle_seed,
+              "shuffle the rows by it before a slice by row numbers, for files that are sorted by "
+              "class; absent: as they are")
+            .at_least(0)};
   }
 
   SourceOptions source() const;
