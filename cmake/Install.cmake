@@ -44,6 +44,7 @@ install(DIRECTORY "${_cuda_lib}/" DESTINATION ${_own_lib}/nvidia/cu13/lib COMPON
 install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
 # What recipes/smoke/tiny_llama_{sft,qlora,kd}.yaml read.
 install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher
+        tests/recipes/data/tiny_classifier
         DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
         COMPONENT data)

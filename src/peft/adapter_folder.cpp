@@ -1,5 +1,4 @@
 #include "peft/adapter_folder.h"
-#include "peft/adapter_keys.h"
 
 #include <ATen/ATen.h>
 
@@ -15,6 +14,7 @@
 #include "core/text.h"
 #include "models/catalog.h"
 #include "peft/adapter_file.h"
+#include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
 

@@ -163,6 +163,10 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     if (pattern == "all-linear") {
       return cat("'", pattern, "' is no pattern; match_all_linear: true adapts all linear layers");
     }
+    if (wildcard_match(pattern, kSavedModule)) {
+      return cat("'", pattern, "' chooses no layer: the head of a classifier (", kSavedModule,
+                 ") is trained whole beside adapters");
+    }
     if (pattern.starts_with('[')) {
       return cat("'", pattern, "' is one text; names in a list need quotes: ['q_proj', 'v_proj']");
     }
@@ -564,6 +568,10 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
     }
     lines.push_back(cat("  ", count.pattern, ": ", sum, sum == 1 ? " module (" : " modules (",
                         join(texts, ", "), ")"));
+  }
+  if (const int64_t num_labels = whole.dims().num_labels; num_labels > 0) {
+    lines.push_back(
+        cat("  ", kSavedModule, ": the head of ", num_labels, " classes, trained whole"));
   }
   return lines;
 }

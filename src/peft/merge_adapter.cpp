@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "models/catalog.h"
+#include "models/class_names.h"
 #include "moe/experts.h"
 #include "peft/adapter_file.h"
 #include "peft/adapter_keys.h"
@@ -419,29 +420,25 @@ class MergedSource final : public checkpoint::TensorSource {
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };
 
-/// The configuration of a base as that of a classifier with the adapter's classes.
+/// Makes the configuration of a base that of a classifier with so many classes: the adapter's, else
+/// the base's own.
 void classify(int64_t num_labels, const std::string& adapter, Json& config) {
-  config["architectures"] = Json(Json::Array{Json(models::classifier_of(config))});
-  config.erase("num_labels");
   const std::string own = path_join(adapter, kOwnConfigName);
   const Json said = path_exists(own) ? Json::parse_file(own) : Json::object();
-  const Json* names = said.find("id2label");
-  const Json* pad = said.find("pad_token_id");
-  if (pad != nullptr && pad->is_int()) config["pad_token_id"] = *pad;
-  const bool is_said =
-      names != nullptr && names->is_object() && static_cast<int64_t>(names->size()) == num_labels;
-  Json by_id = Json::object();
-  Json by_name = Json::object();
-  for (int64_t id = 0; id < num_labels; ++id) {
-    const std::string key = std::to_string(id);
-    const Json* name = is_said ? names->find(key) : nullptr;
-    const std::string text =
-        name != nullptr && name->is_string() ? name->as_string() : cat("LABEL_", id);
-    by_id[key] = text;
-    by_name[text] = id;
+  const bool has_names = models::is_classifier(config);
+  if (const Json* pad = said.find("pad_token_id"); pad != nullptr && pad->is_int()) {
+    config["pad_token_id"] = *pad;
   }
-  config["id2label"] = std::move(by_id);
-  config["label2id"] = std::move(by_name);
+  std::vector<std::string> names = models::usual_class_names(num_labels);
+  const auto take = [&](const Json& source) {
+    if (!source.contains("id2label")) return;
+    models::ClassNames found = models::class_names(source);
+    if (std::ssize(found.names) == num_labels) names = std::move(found.names);
+  };
+  if (has_names) take(config);
+  take(said);
+  config["architectures"] = Json(Json::Array{Json(models::classifier_of(config))});
+  models::set_class_names(names, config);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "models/class_names.h"
+
 namespace automodel::peft {
 
 // Ends of the names of an adapter's tensors, after their layer's name.
@@ -16,7 +18,7 @@ inline constexpr std::string_view kInnerExperts = ".base_layer";
 
 /// The head of a model that classifies sequences, which is trained whole and saved beside adapters
 /// (PEFT's modules_to_save).
-inline constexpr std::string_view kSavedModule = "score";
+inline constexpr std::string_view kSavedModule = models::kClassifierHead;
 inline constexpr std::string_view kSavedHead = "score.weight";
 
 /// A name without its suffix.

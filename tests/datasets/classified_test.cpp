@@ -59,6 +59,20 @@ TEST(ClassifiedTextsTest, ALastTokenHasTheClassAndNoOtherOne) {
   EXPECT_THAT(dataset.at(3).labels, ElementsAre(1));
 }
 
+TEST(ClassTableTest, ValuesMeanNamesWhereClassesAreCalledSo) {
+  const ClassTable words({"no", "yes"});
+  EXPECT_EQ(words.class_of(Json("yes"), ""), 1);
+  EXPECT_EQ(words.class_of(Json(int64_t{1}), ""), 1);
+  EXPECT_EQ(words.class_of(Json(true), ""), 1);
+  const ClassTable stars({"1", "2", "3"});
+  EXPECT_EQ(stars.class_of(Json(int64_t{1}), ""), 0);
+  EXPECT_EQ(stars.class_of(Json("3"), ""), 2);
+  EXPECT_THROW(stars.class_of(Json(int64_t{0}), ""), InputError);
+  const ClassTable truths({"True", "False"});
+  EXPECT_EQ(truths.class_of(Json(true), ""), 0);
+  EXPECT_EQ(truths.class_of(Json(false), ""), 1);
+}
+
 TEST(ClassifiedTextsTest, AClassIsThatOfTheLastTokenWhichIsNoPadding) {
   ByteEncoder encoder;
   encoder.pad = '.';
@@ -164,9 +178,10 @@ TEST(ClassifiedTextsTest, WrongRowsAreNamed) {
   EXPECT_EQ(error_of_row("{\"text\": \"a\", \"label\": 2}"),
             "rows.jsonl:1: column 'label' is 2; the model's classes are 0 to 1 (no, yes): "
             "model.num_labels says how many");
-  EXPECT_EQ(error_of_row("{\"text\": \"a\", \"label\": \"yess\"}"),
-            "rows.jsonl:1: column 'label' is 'yess', which is no class of the model's: no, yes; "
-            "did you mean 'yes'?; model.id2label names them");
+  EXPECT_EQ(
+      error_of_row("{\"text\": \"a\", \"label\": \"yess\"}"),
+      "rows.jsonl:1: column 'label' is 'yess', which is no class of the model's: 0 to 1 (no, yes); "
+      "did you mean 'yes'?; model.id2label names them");
   EXPECT_EQ(error_of_row("{\"text\": \"a\", \"label\": -1}"),
             "rows.jsonl:1: column 'label' is -1: this split hides its classes, as test sets of "
             "benchmarks do");

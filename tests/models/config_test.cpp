@@ -74,7 +74,8 @@ TEST(Catalog, ModelsThatAutoModelSavesAreThoseOfTheirType) {
     return check.is_known ? check.architecture : "none";
   };
   EXPECT_EQ(architecture_of("LlamaModel", "llama"), "LlamaForCausalLM");
-  EXPECT_EQ(architecture_of("LlamaForSequenceClassification", "llama"), "none");
+  EXPECT_EQ(architecture_of("LlamaForSequenceClassification", "llama"), "LlamaForCausalLM");
+  EXPECT_EQ(architecture_of("LlamaForTokenClassification", "llama"), "none");
   EXPECT_EQ(architecture_of("LlamaModel", "qwen2"), "none");
   EXPECT_EQ(architecture_of("LlamaForCausalLMM", "llama"), "none");
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "recipes/runs.h"
 
@@ -238,6 +239,31 @@ TEST(ClassificationTest, InspectDataShowsClasses) {
   EXPECT_THAT(shown.out, Not(HasSubstr("count in the loss (")));
 }
 
+/// A copy of the recipe's model whose classes are called a and b.
+std::string folder_with_names(const std::string& folder) {
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_classifier"), folder);
+  Json config = Json::parse_file(folder + "/config.json");
+  config["id2label"] = Json(Json::Object{{"0", "a"}, {"1", "b"}});
+  write_file_atomic(folder + "/config.json", config.dump());
+  return folder;
+}
+
+/// A configuration's own keys count as those of the model section do.
+TEST(ClassificationTest, ClassesMayBeNamedInTheConfiguration) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      classify(folder.file("run"),
+               {"--model._target_=NeMoAutoModelForSequenceClassification.from_config",
+                "--model.pretrained_model_name_or_path=none", "--model.num_labels=none",
+                "--model.config._target_=transformers.AutoConfig.from_pretrained",
+                cat("--model.config.pretrained_model_name_or_path=",
+                    folder_with_names(folder.file("named"))),
+                "--model.config.id2label=['x','y','z']", "--step_scheduler.max_steps=1"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json config = Json::parse_file(folder.file("run/LATEST/model/consolidated/config.json"));
+  EXPECT_EQ(config.at("id2label").dump(), R"({"0": "x", "1": "y", "2": "z"})");
+}
+
 /// A recipe that is wrong, or warned of, and what is said of it.
 struct Classified {
   const char* name;
@@ -250,8 +276,13 @@ class ClassificationMistakeTest : public testing::TestWithParam<Classified> {};
 
 TEST_P(ClassificationMistakeTest, IsToldOf) {
   const TemporaryDirectory folder;
+  std::vector<std::string> options = GetParam().options;
+  for (std::string& option : options) {
+    if (option.find("@NAMED@") == std::string::npos) continue;
+    option = replace_all(option, "@NAMED@", folder_with_names(folder.file("named")));
+  }
   const ProgramResult checked =
-      test::run_program(classification("check", folder.file("run"), GetParam().options));
+      test::run_program(classification("check", folder.file("run"), options));
   EXPECT_EQ(checked.status, GetParam().status) << checked.out << checked.err;
   EXPECT_THAT(checked.out + checked.err, HasSubstr(GetParam().text));
 }
@@ -275,8 +306,40 @@ const Classified kMistakes[] = {
     {"other_ids",
      {"--model.label2id={'LABEL_0':1,'LABEL_1':0}"},
      2,
-     "label2id does not say what id2label says"},
+     "label2id does not say the numbers that classes have"},
     {"more_than_the_folder_has", {"--model.num_labels=3"}, 2, "score.weight"},
+    {"a_new_head_instead",
+     {"--model.num_labels=3"},
+     2,
+     "checkpoint.skip_task_head_prefixes_for_base_model: ['score.'] draws a head for other "
+     "classes"},
+    {"no_name", {"--model.id2label={'0':'','1':'b'}"}, 2, "a class needs a name"},
+    {"wild_numbers",
+     {"--model.num_labels=1000000000000"},
+     2,
+     "classes are 2 to 1000000, found 1000000000000"},
+    {"a_misspelt_class",
+     {"--model._target_=nemo_automodel.NeMoAutoModelForSequenceClasification.from_pretrained"},
+     2,
+     "tiny_classifier.yaml: 1 mistake"},
+    {"an_adapter_of_the_head",
+     {"--peft.target_modules=['*score']"},
+     2,
+     "'*score' chooses no layer: the head of a classifier (score) is trained whole"},
+    {"names_in_another_order",
+     {"--model.pretrained_model_name_or_path=@NAMED@", "--model.num_labels=none",
+      "--model.id2label=['b','a']"},
+     0,
+     "the head of the model was trained for other names or another order: a, b"},
+    {"two_numbers",
+     {"--model._target_=NeMoAutoModelForSequenceClassification.from_config",
+      "--model.pretrained_model_name_or_path=none",
+      "--model.config._target_="
+      "transformers.AutoConfig.from_pretrained",
+      "--model.config.num_labels=4",
+      "--model.config.pretrained_model_name_or_path=configs/tiny/qwen3"},
+     2,
+     "model.num_labels says otherwise: one of them is enough"},
     {"several_labels_a_text",
      {"--model.problem_type=multi_label_classification"},
      6,
@@ -303,7 +366,7 @@ const Classified kMistakes[] = {
       "--model._target_=NeMoAutoModelForSequenceClassification.from_config",
       "--model.pretrained_model_name_or_path=none"},
      6,
-     "transformers has no class for sequence classification of GraniteForCausalLM models"},
+     "sequence classification of GraniteForCausalLM models is not in this version"},
     {"a_loss", {"--loss_fn._target_=torch.nn.CrossEntropyLoss"}, 0, "'loss_fn' has no effect here"},
     {"a_split_head",
      {"--distributed.strategy=fsdp2", "--distributed.tp_size=2", "--world-size=2",

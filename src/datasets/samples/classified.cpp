@@ -18,24 +18,37 @@ std::string classes_text(const std::vector<std::string>& labels) {
 
 }  // namespace
 
-int64_t class_of(const Json& value, const std::vector<std::string>& labels,
-                 const std::string& what) {
-  if (value.is_string()) {
-    const std::string& name = value.as_string();
-    const auto found = std::ranges::find(labels, name);
-    if (found != labels.end()) return found - labels.begin();
-    throw InputError(cat(what, " is '", name,
-                         "', which is no class of the model's: ", join(labels, ", "),
-                         did_you_mean(name, labels), "; model.id2label names them"));
+ClassTable::ClassTable(std::vector<std::string> names) : names_(std::move(names)) {
+  for (size_t id = 0; id < names_.size(); ++id) {
+    ids_.emplace(names_[id], static_cast<int64_t>(id));
   }
-  if (value.is_bool()) return value.as_bool() ? 1 : 0;
+  are_numbers_ = std::ranges::all_of(
+      names_, [](const std::string& name) { return parse_double(name).has_value(); });
+}
+
+int64_t ClassTable::class_called(const std::string& name, const std::string& what) const {
+  if (const auto found = ids_.find(name); found != ids_.end()) return found->second;
+  throw InputError(cat(what, " is '", name,
+                       "', which is no class of the model's: ", classes_text(names_),
+                       did_you_mean(name, names_), "; model.id2label names them"));
+}
+
+int64_t ClassTable::class_of(const Json& value, const std::string& what) const {
+  if (value.is_string()) return class_called(value.as_string(), what);
+  if (value.is_bool()) {
+    for (const auto& [name, id] : ids_) {
+      if (to_lower(name) == (value.as_bool() ? "true" : "false")) return id;
+    }
+    return value.as_bool() ? 1 : 0;
+  }
   const bool is_whole = value.is_number() && value.as_double() == std::floor(value.as_double());
   if (!is_whole) {
     throw InputError(cat(what, " is ", value.is_number() ? value.dump() : value.kind(),
                          ": a class is a whole number from 0, or its name"));
   }
   const double number = value.as_double();
-  if (number >= 0 && number < static_cast<double>(labels.size())) {
+  if (are_numbers_) return class_called(cat(static_cast<int64_t>(number)), what);
+  if (number >= 0 && number < static_cast<double>(names_.size())) {
     return static_cast<int64_t>(number);
   }
   if (number == -1) {
@@ -43,7 +56,7 @@ int64_t class_of(const Json& value, const std::vector<std::string>& labels,
         cat(what, " is -1: this split hides its classes, as test sets of benchmarks do"));
   }
   throw InputError(cat(what, " is ", value.dump(), "; the model's classes are ",
-                       classes_text(labels), ": model.num_labels says how many"));
+                       classes_text(names_), ": model.num_labels says how many"));
 }
 
 size_t classified_place(const std::vector<int64_t>& ids, std::optional<int64_t> pad_id) {

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,11 +19,24 @@ struct ClassifierFacts {
   std::optional<int64_t> pad_token_id = std::nullopt;  ///< of config.json
 };
 
-/// The class that a row's value names: a whole number from 0, true or false, or the name of a
-/// class. Throws InputError that begins with `what` ("FILE:LINE: column 'label'") for others, and
-/// for classes that the model does not have.
-int64_t class_of(const Json& value, const std::vector<std::string>& labels,
-                 const std::string& what);
+/// Finds the classes that rows name.
+class ClassTable final {
+ public:
+  explicit ClassTable(std::vector<std::string> names);
+
+  /// The class of a row's value: a name; a whole number from 0, unless all classes are called by
+  /// numbers, which are names then; true or false, where no class is called so 1 or 0. Throws
+  /// InputError that begins with `what` ("FILE:LINE: column 'label'") for others, and for classes
+  /// that the model does not have.
+  int64_t class_of(const Json& value, const std::string& what) const;
+
+ private:
+  int64_t class_called(const std::string& name, const std::string& what) const;
+
+  std::vector<std::string> names_;
+  std::map<std::string, int64_t, std::less<>> ids_;
+  bool are_numbers_ = false;  // all names are
+};
 
 /// The last place of a token that is not `pad_id`, 0 if there is none: whose hidden state
 /// transformers' classes classify a sequence by.

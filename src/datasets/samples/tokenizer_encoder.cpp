@@ -136,8 +136,13 @@ std::vector<int64_t> TokenizerEncoder::encode_texts(const tokenizers::TextAndPai
     return ids;
   };
   std::vector<int64_t> ids = encode_up_to(most_tokens);
-  if (!most_tokens || std::ssize(ids) <= *most_tokens) return ids;
-  return encode_up_to(*most_tokens - (std::ssize(ids) - *most_tokens));
+  const int64_t num_over = std::ssize(ids) - most_tokens.value_or(std::ssize(ids));
+  if (num_over <= 0) return ids;
+  if (num_over >= *most_tokens) {
+    throw InputError(cat("a limit of ", *most_tokens,
+                         " tokens leaves no room for a text beside the special tokens"));
+  }
+  return encode_up_to(*most_tokens - num_over);
 }
 
 std::optional<int64_t> TokenizerEncoder::bos_token_id() const {

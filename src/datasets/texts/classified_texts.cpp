@@ -50,8 +50,9 @@ void check_first_class(const SourceOptions& source, const ClassifiedColumns& col
   const Json* value =
       description.first_row.is_object() ? description.first_row.find(columns.label) : nullptr;
   if (value == nullptr) return;
-  class_of(*value, model.labels,
-           cat(first_origin_of(description.first_path), ": column '", columns.label, "'"));
+  ClassTable(model.labels)
+      .class_of(*value,
+                cat(first_origin_of(description.first_path), ": column '", columns.label, "'"));
 }
 
 SourceDescription check(const SequenceClassificationDatasetConfig& config) {
@@ -68,8 +69,8 @@ ClassifiedTextDataset::ClassifiedTextDataset(const SourceOptions& source, Classi
     : columns_(std::move(columns)),
       most_tokens_(most_tokens),
       encoder_(encoder),
-      model_(std::move(model)),
-      pad_id_(classifier_pad_id(encoder, model_.pad_token_id)),
+      pad_id_(classifier_pad_id(encoder, model.pad_token_id)),
+      classes_(std::move(model.labels)),
       source_(source) {
   at(0);  // wrong columns are an error now, not in the first batch
 }
@@ -88,7 +89,12 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   if (columns_.pair) second = text(row, *columns_.pair, index);
   const tokenizers::TextAndPair texts{first, second};
   Sample sample;
-  sample.input_ids = encoder_.encode_texts(texts, most_tokens_);
+  try {
+    sample.input_ids = encoder_.encode_texts(texts, most_tokens_);
+  } catch (const InputError& error) {
+    throw InputError(cat(source_.origin(index), ": ", error.what(),
+                         most_tokens_ ? " [dataset.max_length]" : ""));
+  }
   if (sample.input_ids.empty()) {
     throw InputError(cat(source_.origin(index), ": column '", columns_.text,
                          "' is a text without any token, and nothing can be classified"));
@@ -99,8 +105,8 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   }
   sample.labels.assign(sample.input_ids.size(), kIgnoreIndex);
   sample.labels[classified_place(sample.input_ids, pad_id_)] =
-      class_of(required_column(row, columns_.label, source_, index), model_.labels,
-               cat(source_.origin(index), ": column '", columns_.label, "'"));
+      classes_.class_of(required_column(row, columns_.label, source_, index),
+                        cat(source_.origin(index), ": column '", columns_.label, "'"));
   sample.num_attended = num_tokens;
   sample.pad_id = pad_id_.value_or(0);
   sample.row = index;

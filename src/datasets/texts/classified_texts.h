@@ -139,8 +139,8 @@ class ClassifiedTextDataset final : public Dataset {
   ClassifiedColumns columns_;
   std::optional<int64_t> most_tokens_;
   const TextEncoder& encoder_;
-  ClassifierFacts model_;
   std::optional<int64_t> pad_id_;
+  ClassTable classes_;
   RowSource source_;
 };
 

@@ -15,6 +15,7 @@
 #include "kernels/layers/normalized_rows.h"
 #include "kernels/products/linear.h"
 #include "kernels/recurrence/linear_recurrence.h"
+#include "models/class_names.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"

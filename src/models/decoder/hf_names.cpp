@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "models/class_names.h"
 
 namespace automodel::models::decoder {
 

@@ -81,9 +81,6 @@ struct HfNames {
   std::string_view mlp_of_experts() const { return moe.empty() ? mlp : moe; }
 };
 
-/// The head of every model that classifies sequences.
-inline constexpr std::string_view kClassifierHead = "score";
-
 /// Llama's names, of families whose norms follow attention and MLP and do not precede them.
 inline constexpr HfNames kPostNormNames{.attention_pre_norm = "",
                                         .attention_post_norm = "post_attention_layernorm",

@@ -34,7 +34,7 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   const Json* positions = of_text.find("n_positions");  // GPT-2's
   if (positions == nullptr) positions = of_text.find("max_position_embeddings");
   if (positions == nullptr || !positions->is_int()) return;
-  for (const char* key : {"seq_length", "seq_len", "max_length"}) {
+  for (const char* key : {"seq_length", "seq_len", "max_length", "max_seq_len"}) {
     const Node* written = section.node.find(key);
     const std::optional<int64_t> length = written ? written->int_value() : std::nullopt;
     if (!length || *length <= positions->as_int()) continue;

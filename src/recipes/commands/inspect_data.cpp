@@ -102,9 +102,13 @@ std::vector<TextRun> classified_runs(const Sample& sample, const std::vector<std
 /// How many of the samples that were looked at have each class: "classes: negative 5, positive 3".
 std::string classes_line(const std::vector<std::string>& classes,
                          const std::vector<int64_t>& counts) {
+  constexpr size_t kMostShown = 50;
   std::vector<std::string> texts;
-  for (size_t i = 0; i < classes.size(); ++i) texts.push_back(cat(classes[i], " ", counts[i]));
-  return cat("classes: ", join(texts, ", "));
+  for (size_t i = 0; i < std::min(classes.size(), kMostShown); ++i) {
+    texts.push_back(cat(classes[i], " ", counts[i]));
+  }
+  return cat("classes: ", join(texts, ", "),
+             classes.size() > kMostShown ? cat(" and ", classes.size() - kMostShown, " more") : "");
 }
 
 /// Sums over many samples.

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
+#include "config/bind.h"
+#include "core/file.h"
 #include "core/is_one_of.h"
 #include "core/text.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "models/catalog.h"
+#include "models/class_names.h"
+#include "peft/adapter_file.h"
 #include "recipes/read/read_data.h"
 
 namespace automodel::recipes {
@@ -15,12 +20,6 @@ namespace {
 
 using config::Diagnostics;
 using config::Node;
-
-constexpr int64_t kUsualNumLabels = 2;  // transformers'
-
-std::string usual_name(size_t id) {
-  return cat("LABEL_", id);
-}
 
 /// The name that a value is: as it was written, where it was.
 std::string name_of(const Node& value) {
@@ -38,6 +37,7 @@ std::optional<std::vector<std::string>> read_names(const Node& node, Diagnostics
   }
   std::vector<std::string> names(node.size());
   std::vector<bool> is_named(node.size());
+  std::set<std::string> known;
   for (size_t i = 0; i < node.size(); ++i) {
     const Node& child = node.children()[i];
     const auto id = node.is_mapping() ? parse_int(child.key()) : static_cast<int64_t>(i);
@@ -52,7 +52,11 @@ std::optional<std::vector<std::string>> read_names(const Node& node, Diagnostics
       return std::nullopt;
     }
     const std::string name = name_of(child);
-    if (is_one_of(names, name)) {
+    if (name.empty()) {
+      diagnostics.error(child, "a class needs a name, and this one is empty");
+      return std::nullopt;
+    }
+    if (!known.insert(name).second) {
       diagnostics.error(child, cat("two classes are called '", name, "'"));
       return std::nullopt;
     }
@@ -62,78 +66,111 @@ std::optional<std::vector<std::string>> read_names(const Node& node, Diagnostics
   return names;
 }
 
-void set_classes(const std::vector<std::string>& names, Json& hf_config) {
-  Json names_by_id = Json::object();
-  Json ids_by_name = Json::object();
-  for (size_t id = 0; id < names.size(); ++id) {
-    names_by_id[std::to_string(id)] = names[id];
-    ids_by_name[names[id]] = static_cast<int64_t>(id);
-  }
-  hf_config.erase("num_labels");
-  hf_config["id2label"] = std::move(names_by_id);
-  hf_config["label2id"] = std::move(ids_by_name);
+/// What a recipe says of classes: keys of `model`, or of its `config`.
+struct LabelKeys {
+  const Node* num_labels = nullptr;
+  const Node* id2label = nullptr;
+  const Node* label2id = nullptr;
+  const Node* problem_type = nullptr;
+};
+
+LabelKeys label_keys(const Node& arguments, Diagnostics& diagnostics) {
+  const Node* config = arguments.find("config");
+  const auto find = [&](const char* key) -> const Node* {
+    const Node* own = arguments.find(key);
+    const Node* inner = config != nullptr && config->is_mapping() ? config->find(key) : nullptr;
+    if (own != nullptr && own->is_null()) own = nullptr;
+    if (inner != nullptr && inner->is_null()) inner = nullptr;
+    if (own != nullptr && inner != nullptr && !config::same_value(*own, *inner)) {
+      diagnostics.error(*inner, cat("model.", key, " says otherwise: one of them is enough"));
+    }
+    return own != nullptr ? own : inner;
+  };
+  return {find("num_labels"), find("id2label"), find("label2id"), find("problem_type")};
 }
 
 /// Compares `label2id`, which id2label says already, with the names.
 void check_ids(const Node& node, const std::vector<std::string>& names, Diagnostics& diagnostics) {
   bool is_same = node.is_mapping() && node.size() == names.size();
-  for (size_t id = 0; id < names.size() && is_same; ++id) {
-    const Node* found = node.find(names[id]);
-    is_same = found != nullptr && found->int_value() == static_cast<int64_t>(id);
+  for (const Node& child : node.children()) {
+    const auto id = child.int_value();
+    is_same = is_same && id && *id >= 0 && *id < std::ssize(names) &&
+              names[static_cast<size_t>(*id)] == child.key();
   }
   if (is_same) return;
-  diagnostics.error(node, cat("label2id does not say what id2label says: ", join(names, ", "),
-                              " are 0 to ", names.size() - 1, "; id2label is enough"));
+  diagnostics.error(node,
+                    "label2id does not say the numbers that classes have in id2label, or in the "
+                    "order of num_labels; id2label is enough");
 }
 
 /// The classes that the section names; nullopt after an error, and where it names none.
-std::optional<std::vector<std::string>> asked_names(const Node& arguments, const ModelRecipe& plan,
+std::optional<std::vector<std::string>> asked_names(const LabelKeys& keys, const Json& hf_config,
                                                     Diagnostics& diagnostics) {
-  const Node* names = arguments.find("id2label");
-  const Node* count = arguments.find("num_labels");
-  const std::optional<int64_t> num_labels = plan.section.num_labels;
-  if (num_labels == 1) {
-    diagnostics.unsupported(*count,
-                            "one label is a number to predict (regression), which is not "
-                            "in this version; classes are two or more");
-    return std::nullopt;
-  }
-  if (names == nullptr || names->is_null()) {
-    if (!num_labels) return std::nullopt;
-    const std::vector<std::string> known =
-        plan.hf_config.is_object() ? class_names(plan.hf_config) : std::vector<std::string>();
-    if (std::ssize(known) == *num_labels) return known;
-    std::vector<std::string> usual;
-    for (size_t id = 0; id < static_cast<size_t>(*num_labels); ++id) {
-      usual.push_back(usual_name(id));
+  std::optional<int64_t> count;
+  if (keys.num_labels != nullptr) {
+    count = config::read_value<int64_t>(*keys.num_labels, diagnostics);
+    if (!count) return std::nullopt;
+    if (*count == 1) {
+      diagnostics.unsupported(*keys.num_labels,
+                              "one label is a number to predict (regression), which is not in this "
+                              "version; classes are two or more");
+      return std::nullopt;
     }
-    return usual;
+    if (*count < 1 || *count > models::kMostClasses) {
+      diagnostics.error(*keys.num_labels,
+                        cat("classes are 2 to ", models::kMostClasses, ", found ", *count));
+      return std::nullopt;
+    }
   }
-  auto found = read_names(*names, diagnostics);
+  if (keys.id2label == nullptr) {
+    if (!count) return std::nullopt;
+    std::vector<std::string> known = models::class_names(hf_config).names;
+    return std::ssize(known) == *count ? std::move(known) : models::usual_class_names(*count);
+  }
+  auto found = read_names(*keys.id2label, diagnostics);
   if (!found) return std::nullopt;
   if (found->size() < 2) {
-    diagnostics.error(*names, "a classifier has two classes or more");
+    diagnostics.error(*keys.id2label, "a classifier has two classes or more");
     return std::nullopt;
   }
-  if (num_labels && *num_labels != std::ssize(*found)) {
-    diagnostics.error(
-        *count, cat("num_labels is ", *num_labels, ", id2label names ", found->size(), " classes"));
+  if (count && *count != std::ssize(*found)) {
+    diagnostics.error(*keys.num_labels, cat("num_labels is ", *count, ", id2label names ",
+                                            found->size(), " classes"));
     return std::nullopt;
   }
   return found;
 }
 
+/// Warns where classes are called otherwise than those that a trained head has.
+void warn_of_new_names(const LabelKeys& keys, const std::vector<std::string>& names,
+                       const Json& trained, std::string_view of_whom, Diagnostics& diagnostics) {
+  if (keys.id2label == nullptr || !trained.contains("id2label")) return;
+  const std::vector<std::string> known = models::class_names(trained).names;
+  const bool is_new = known.size() == names.size() && known != names &&
+                      known != models::usual_class_names(std::ssize(known));
+  if (!is_new) return;
+  constexpr size_t kMostNamed = 10;
+  diagnostics.warning_at_key(
+      *keys.id2label,
+      cat("the head of ", of_whom, " was trained for other names or another order: ",
+          join(std::vector<std::string>(
+                   known.begin(),
+                   known.begin() + static_cast<std::ptrdiff_t>(std::min(known.size(), kMostNamed))),
+               ", "),
+          known.size() > kMostNamed ? ", ..." : ""));
+}
+
 /// Refuses a problem_type, the recipe's or the model's own, other than one of several classes.
-void check_problem(const Node& target_name, const Node& arguments, Json& hf_config,
+void check_problem(const Node& target_name, const Node* asked, Json& hf_config,
                    Diagnostics& diagnostics) {
   constexpr const char* kKey = "problem_type";
   constexpr const char* kOneClass = "single_label_classification";
   constexpr const char* kRest = " is not in this version: every text has one of several classes (";
-  const Node* asked = arguments.find(kKey);
-  if (asked != nullptr && !asked->is_null()) {
-    hf_config[kKey] = asked->text();
-    if (asked->text() == kOneClass) return;
-    diagnostics.unsupported(*asked, cat("'", asked->text(), "'", kRest, kOneClass, ")"));
+  if (asked != nullptr) {
+    const std::string kind = name_of(*asked);
+    hf_config[kKey] = kind;
+    if (kind == kOneClass) return;
+    diagnostics.unsupported(*asked, cat("'", kind, "'", kRest, kOneClass, ")"));
     return;
   }
   const Json* own = hf_config.find(kKey);
@@ -148,42 +185,31 @@ bool is_label_key(const std::string& key) {
   return is_one_of({"num_labels", "id2label", "label2id", "problem_type"}, key);
 }
 
-std::vector<std::string> class_names(const Json& hf_config) {
-  std::vector<std::string> names;
-  const Json* found = hf_config.find("id2label");
-  if (found == nullptr || !found->is_object()) {
-    const auto count =
-        static_cast<size_t>(std::max<int64_t>(0, hf_config.get("num_labels", kUsualNumLabels)));
-    for (size_t id = 0; id < count; ++id) names.push_back(usual_name(id));
-    return names;
-  }
-  for (size_t id = 0; id < found->size(); ++id) {
-    const Json* name = found->find(std::to_string(id));
-    names.push_back(name != nullptr && name->is_string() ? name->as_string() : usual_name(id));
-  }
-  return names;
-}
-
 void make_classifier(const Node& target_name, const Node& arguments, ModelRecipe& plan,
                      Diagnostics& diagnostics) {
-  const auto names = asked_names(arguments, plan, diagnostics);
-  if (!plan.hf_config.is_object()) return;
   Json& config = plan.hf_config;
+  const LabelKeys keys = label_keys(arguments, diagnostics);
+  const auto names = asked_names(keys, config, diagnostics);
+  if (!config.is_object()) return;
   if (models::find_family(config).is_known) {
     const std::string classifier = models::classifier_of(config);
     if (classifier.empty()) {
-      diagnostics.unsupported(target_name,
-                              cat("transformers has no class for sequence classification of ",
-                                  models::find_family(config).architecture, " models"));
+      diagnostics.unsupported(
+          target_name, cat("sequence classification of ", models::find_family(config).architecture,
+                           " models is not in this version"));
       return;
+    }
+    if (names && models::is_classifier(config)) {
+      warn_of_new_names(keys, *names, config, "the model", diagnostics);
     }
     config["architectures"] = Json(Json::Array{Json(classifier)});
   }
-  check_problem(target_name, arguments, config, diagnostics);
-  const std::vector<std::string> classes = names.value_or(class_names(config));
-  set_classes(classes, config);
-  const Node* ids = arguments.find("label2id");
-  if (ids != nullptr && !ids->is_null()) check_ids(*ids, classes, diagnostics);
+  check_problem(target_name, keys.problem_type, config, diagnostics);
+  const models::ClassNames own = models::class_names(config);
+  if (!names && !own.problem.empty()) return;  // the model's check reports it
+  const std::vector<std::string> classes = names.value_or(own.names);
+  models::set_class_names(classes, config);
+  if (keys.label2id != nullptr) check_ids(*keys.label2id, classes, diagnostics);
 }
 
 void check_language_model(const Node& target_name, const Node& arguments, const ModelRecipe& plan,
@@ -206,7 +232,7 @@ void check_language_model(const Node& target_name, const Node& arguments, const 
 
 void check_classification(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   const bool is_recipe = recipe.class_name == kClassificationRecipe;
-  if (recipe.class_name.empty() || recipe.model.node.is_null()) return;
+  if (recipe.class_name.empty() || !recipe.model.has_known_class) return;
   const Node* target = recipe.model.node.find("_target_");
   const Node& model_place = target != nullptr ? *target : recipe.model.node;
   if (is_recipe != recipe.model.classifies) {
@@ -229,6 +255,14 @@ void check_classification(const Node& root, Recipe& recipe, Diagnostics& diagnos
                                 : cat("this dataset has a class for each sequence: recipe ",
                                       kClassificationRecipe, " trains on those"));
   }
+  if (is_recipe && recipe.peft && recipe.peft->adapter_name_or_path) {
+    const std::string own = path_join(*recipe.peft->adapter_name_or_path, peft::kOwnConfigName);
+    const LabelKeys keys = label_keys(recipe.model.node, diagnostics);
+    if (path_exists(own) && recipe.model.hf_config.is_object()) {
+      warn_of_new_names(keys, models::class_names(recipe.model.hf_config).names,
+                        Json::parse_file(own), "the adapter", diagnostics);
+    }
+  }
   const Node* loss = root.find("loss_fn");
   if (!is_recipe || loss == nullptr || loss->is_null()) return;
   diagnostics.warning_at_key(*loss,
@@ -240,7 +274,7 @@ datasets::ClassifierFacts classifier_facts(const Recipe& recipe) {
   const Json& config = recipe.model.hf_config;
   if (!recipe.model.classifies || !config.is_object()) return {};
   datasets::ClassifierFacts facts;
-  facts.labels = class_names(config);
+  facts.labels = models::class_names(config).names;
   const Json* pad = config.find("pad_token_id");
   if (pad != nullptr && pad->is_int() && pad->as_int() >= 0) facts.pad_token_id = pad->as_int();
   return facts;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "config/diagnostic.h"
 #include "config/node.h"
@@ -18,8 +17,8 @@ inline constexpr const char* kClassificationRecipe = "TrainFinetuneRecipeForSequ
 bool is_label_key(const std::string& key);
 
 /// Makes plan.hf_config, where it is here, that of its family's class which classifies sequences,
-/// with the classes that the keys of the model section `arguments` name: id2label, num_labels
-/// (LABEL_0, LABEL_1, ...), else the configuration's own, else two.
+/// with the classes that keys of the model section `arguments` or of its `config` name: id2label,
+/// num_labels (LABEL_0, LABEL_1, ...), else the configuration's own, else two.
 void make_classifier(const config::Node& target_name, const config::Node& arguments,
                      ModelRecipe& plan, config::Diagnostics& diagnostics);
 
@@ -31,9 +30,6 @@ void check_language_model(const config::Node& target_name, const config::Node& a
 /// recipe that classifies does not read.
 void check_classification(const config::Node& root, Recipe& recipe,
                           config::Diagnostics& diagnostics);
-
-/// The names of a classifier's classes, by id.
-std::vector<std::string> class_names(const Json& hf_config);
 
 /// What datasets must know of the recipe's model; nothing of a language model.
 datasets::ClassifierFacts classifier_facts(const Recipe& recipe);

@@ -128,6 +128,11 @@ void read_distillation(const Node& root, Recipe& recipe, Diagnostics& diagnostic
   plan.loss = read_kd_loss(root, diagnostics);
   if (const Node* teacher = present(root, "teacher_model")) {
     plan.teacher = read_model(*teacher, diagnostics);
+    if (plan.teacher.classifies) {
+      diagnostics.error(*teacher->find("_target_"),
+                        "a teacher gives probabilities of tokens, and this one classifies "
+                        "sequences: nemo_automodel.NeMoAutoModelForCausalLM makes a teacher");
+    }
   } else {
     diagnostics.missing(root, "teacher_model",
                         "missing key 'teacher_model': the model that is learned from");

@@ -186,7 +186,9 @@ void read_config_node(const Node& config, ModelRecipe& plan, std::vector<Node>& 
     return;
   }
   if (!config::has_target(config)) {
-    for (const Node& child : config.children()) changes.push_back(child);
+    for (const Node& child : config.children()) {
+      if (!is_label_key(child.key())) changes.push_back(child);
+    }
     return;
   }
   const auto target = config::split_target(config, diagnostics);
@@ -198,6 +200,9 @@ void read_config_node(const Node& config, ModelRecipe& plan, std::vector<Node>& 
   if (form != nullptr && *form == ModelConfigTarget::kInline) {
     // "transformers.Qwen3Config" -> architectures Qwen3ForCausalLM unless the keys say otherwise.
     plan.hf_config = config::to_json(target->arguments);
+    for (const char* key : {"num_labels", "id2label", "label2id", "problem_type"}) {
+      plan.hf_config.erase(key);
+    }
     check_inline_keys(target->arguments, diagnostics);
     if (!plan.hf_config.contains("architectures")) {
       const std::string name = target->name.substr(target->name.rfind('.') + 1);
@@ -223,7 +228,7 @@ void read_config_node(const Node& config, ModelRecipe& plan, std::vector<Node>& 
       diagnostics.warning_at_key(child,
                                  "'torch_dtype' has no effect here: the model section says "
                                  "it (model.torch_dtype)");
-    } else {
+    } else if (!is_label_key(child.key())) {
       changes.push_back(child);
     }
   }
@@ -301,11 +306,13 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   if (kind == nullptr && !registry.find(target->name)) return plan;
   using Form = ModelTarget::Form;
   if (kind != nullptr && kind->form == Form::kGpt2Builder) {
+    plan.has_known_class = true;
     read_gpt2_builder(*target, plan, diagnostics);
     return plan;
   }
   plan.is_from_config =
       kind != nullptr ? kind->form == Form::kFromConfig : target->name.ends_with(".from_config");
+  plan.has_known_class = kind != nullptr;
   plan.classifies = kind != nullptr && kind->classifies;
 
   Node own = target->arguments;

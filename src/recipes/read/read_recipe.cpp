@@ -410,7 +410,6 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_data(root, recipe, diagnostics);
   const bool has_own_loss = recipe.class_name == kClassificationRecipe;
   if (!has_own_loss) recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
-  check_classification(root, recipe, diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
     recipe.optimizer = read_optimizer(*node, diagnostics);
   } else {
@@ -427,6 +426,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   read_clip(root, recipe, diagnostics);
   read_peft(root, recipe, diagnostics);
+  check_classification(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
   read_neftune(root, recipe, diagnostics);

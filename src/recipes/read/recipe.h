@@ -34,12 +34,13 @@ namespace automodel::recipes {
 struct ModelRecipe {
   ModelSection section;
   bool is_from_config = false;
-  bool classifies = false;   ///< sequences; else it is a language model
-  std::string source;        ///< folder or hub name of the configuration; "" when inline
-  std::string folder;        ///< its folder on this machine; "" when it is not here
-  config::Node source_node;  ///< the node that names it
-  std::string looked_for;    ///< looked_for_text() when it is not here, for errors
-  Json hf_config;            ///< the configuration with the recipe's overrides; null when not here
+  bool has_known_class = false;  ///< `_target_` names one that is built
+  bool classifies = false;       ///< sequences; else it is a language model
+  std::string source;            ///< folder or hub name of the configuration; "" when inline
+  std::string folder;            ///< its folder on this machine; "" when it is not here
+  config::Node source_node;      ///< the node that names it
+  std::string looked_for;        ///< looked_for_text() when it is not here, for errors
+  Json hf_config;  ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   bool records_steps = false;               ///< backend.cuda_graph: true

@@ -12,13 +12,13 @@ namespace automodel::recipes {
 
 namespace {
 
-/// `resumed`: name prefixes of tensors whose values come from a checkpoint.
+/// `from_elsewhere`: name prefixes of tensors whose values come from a checkpoint or an adapter.
 void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
-                             const std::vector<std::string>& resumed, comm::SlowWork& slow_work,
-                             Reporter& reporter) {
+                             const std::vector<std::string>& from_elsewhere,
+                             comm::SlowWork& slow_work, Reporter& reporter) {
   std::vector<std::string> left_out =
       recipe.checkpoint.skip_task_head_prefixes_for_base_model.value_or(std::vector<std::string>());
-  left_out.insert(left_out.end(), resumed.begin(), resumed.end());
+  left_out.insert(left_out.end(), from_elsewhere.begin(), from_elsewhere.end());
   std::vector<std::string> drawn;
   slow_work.run("loading the weights", [&] {
     drawn = load_base_weights(recipe.model.folder, model.model(), model.engine().parameters(),
@@ -29,30 +29,32 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
   });
   if (drawn.empty()) return;
   draw_weights(model.parts, model.engine().parameters(), recipe.seed, [&](const std::string& name) {
-    return checkpoint::has_prefix(name, drawn) && !checkpoint::has_prefix(name, resumed) &&
+    return checkpoint::has_prefix(name, drawn) && !checkpoint::has_prefix(name, from_elsewhere) &&
            !peft::is_adapter_tensor(name);
   });
 }
 
 }  // namespace
 
-/// Name prefixes of what a continued checkpoint holds beside adapters: a classifier's head.
-static std::vector<std::string> resumed_parts(const Recipe& recipe, bool is_resumed) {
-  const bool has_head = is_resumed && recipe.peft && recipe.model.classifies;
+/// Name prefixes of tensors that a continued checkpoint, or the adapter that a run begins with,
+/// holds beside adapters: a classifier's head.
+static std::vector<std::string> parts_from_elsewhere(const Recipe& recipe, bool is_resumed) {
+  const bool has_head =
+      recipe.peft && recipe.model.classifies && (is_resumed || recipe.peft->adapter_name_or_path);
   return has_head ? std::vector{cat(peft::kSavedModule, ".")} : std::vector<std::string>();
 }
 
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter) {
-  const std::vector<std::string> resumed = resumed_parts(recipe, is_resumed);
+  const std::vector<std::string> left_out = parts_from_elsewhere(recipe, is_resumed);
   if (recipe.model.draws_weights()) {
     draw_weights(model.parts, model.engine().parameters(), recipe.seed,
                  [&](const std::string& name) {
                    const bool is_adapter = is_resumed && peft::is_adapter_tensor(name);
-                   return !is_adapter && !checkpoint::has_prefix(name, resumed);
+                   return !is_adapter && !checkpoint::has_prefix(name, left_out);
                  });
   } else {
-    load_pretrained_weights(recipe, model, resumed, slow_work, reporter);
+    load_pretrained_weights(recipe, model, left_out, slow_work, reporter);
   }
   if (recipe.peft && !is_resumed) start_adapters(recipe, model.parts, model.engine(), reporter);
 }
