@@ -6,14 +6,16 @@ namespace automodel::models {
 
 namespace {
 
+constexpr int64_t kUsualCount = 2;  // transformers'
+
 ClassNames usual(int64_t count, std::string problem = "") {
   return {usual_class_names(count), std::move(problem)};
 }
 
 ClassNames names_of(const Json& by_id) {
-  constexpr int64_t kUsualCount = 2;
-  if (!by_id.is_object())
+  if (!by_id.is_object()) {
     return usual(kUsualCount, cat("id2label is no object, but ", by_id.kind()));
+  }
   std::vector<std::string> names(by_id.size());
   std::vector<bool> is_named(by_id.size());
   for (const auto& [key, name] : by_id.as_object()) {
@@ -37,7 +39,6 @@ std::vector<std::string> usual_class_names(int64_t count) {
 }
 
 ClassNames class_names(const Json& hf_config) {
-  constexpr int64_t kUsualCount = 2;
   ClassNames found;
   const Json* by_id = hf_config.find("id2label");
   const Json* count = hf_config.find("num_labels");

@@ -57,10 +57,10 @@ class Tokenizer final {
   /// for and its file names an unknown token that does not exist.
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const;
 
-  /// The same of a text or of a pair, which the post-processor puts together. What is over the
+  /// Token ids of a text, or of a pair that the post-processor puts together. What is over the
   /// limit is cut off the longer text until both are of one length, and then off both
-  /// (transformers' truncation "longest_first"). Throws InputError also where special tokens alone
-  /// are over it.
+  /// (transformers' truncation "longest_first"). Throws InputError as encode() of one text does,
+  /// and where special tokens alone are over the limit.
   std::vector<int64_t> encode(const TextAndPair& texts, bool add_special_tokens,
                               const std::optional<TokenLimit>& limit) const;
 

@@ -47,7 +47,11 @@ int64_t ClassTable::class_of(const Json& value, const std::string& what) const {
                          ": a class is a whole number from 0, or its name"));
   }
   const double number = value.as_double();
-  if (are_numbers_) return class_called(cat(static_cast<int64_t>(number)), what);
+  constexpr double kLargest = 1e15;  // a number that a double holds exactly
+  if (are_numbers_) {
+    return class_called(
+        std::abs(number) < kLargest ? cat(static_cast<int64_t>(number)) : value.dump(), what);
+  }
   if (number >= 0 && number < static_cast<double>(names_.size())) {
     return static_cast<int64_t>(number);
   }

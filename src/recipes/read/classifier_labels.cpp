@@ -257,7 +257,8 @@ void check_classification(const Node& root, Recipe& recipe, Diagnostics& diagnos
   }
   if (is_recipe && recipe.peft && recipe.peft->adapter_name_or_path) {
     const std::string own = path_join(*recipe.peft->adapter_name_or_path, peft::kOwnConfigName);
-    const LabelKeys keys = label_keys(recipe.model.node, diagnostics);
+    Diagnostics told = diagnostics;  // of contradictions already
+    const LabelKeys keys = label_keys(recipe.model.node, told);
     if (path_exists(own) && recipe.model.hf_config.is_object()) {
       warn_of_new_names(keys, models::class_names(recipe.model.hf_config).names,
                         Json::parse_file(own), "the adapter", diagnostics);
