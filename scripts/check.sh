@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that need no build: rooms, text rules, the recipe reference, the manual page, whether mutations apply, formatting,
-# shell scripts; clang-tidy on request.
+# Checks that need no build: rooms, text rules, the recipe reference, the site's menu, the manual page, whether mutations
+# apply, formatting, shell scripts; clang-tidy on request.
 # usage: scripts/check.sh [--tidy [BASE]]
 #   --tidy  also runs clang-tidy on the files that differ from the commit BASE (default: HEAD~1)
 set -euo pipefail
@@ -26,6 +26,18 @@ tidy_changed() {
     xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p build/lint 2> >(grep -v ' warnings generated' >&2)
 }
 
+# A page that the site's menu does not name is found by nobody who reads the site.
+pages_listed() {
+  local page status=0
+  while read -r page; do
+    grep -q "[ :]$page\$" mkdocs.yml || {
+      echo "mkdocs.yml: does not list $page" >&2
+      status=1
+    }
+  done < <(git ls-files --cached --others --exclude-standard 'docs/*.md')
+  return "$status"
+}
+
 # A patch that no longer fits is made anew with the code that it breaks.
 mutations_apply() {
   local patch status=0
@@ -43,6 +55,7 @@ run "the rooms check itself" python3 tests/scripts/check_rooms_test.py --quiet
 run "text" python3 scripts/check_text.py .
 # A test holds the schema against the program; this holds the page against the schema.
 run "the recipe reference" python3 scripts/make_recipe_reference.py --check
+run "the site's menu" pages_listed
 run "the manual page" python3 scripts/make_man_page.py --check
 run "the mutations" mutations_apply
 for tool in clang-format-14 shellcheck; do
