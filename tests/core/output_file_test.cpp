@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <thread>
@@ -63,6 +64,7 @@ TEST(OutputFileTest, StandardOutputGoesOnWhereItIs) {
   const test::TemporaryDirectory folder;
   const std::string log = folder.write("log", "before\n"), stream = folder.file("stdout");
   std::filesystem::create_symlink("/proc/self/fd/1", stream);  // as /dev/stdout is one
+  std::fflush(stdout);  // what the child got a copy of would stand in its file
   const pid_t child = ::fork();
   if (child == 0) {
     const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND);
