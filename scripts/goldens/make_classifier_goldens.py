@@ -4,14 +4,14 @@
 Each folder is a Hugging Face model of a family's class ...ForSequenceClassification, with a reference.safetensors as
 make_goldens.py writes them; the second sequence is padded at its end. Labels are -100 but at the last token that is
 not the pad token, where they are the sequence's class: transformers takes the logits there by itself. `logits` are
-those of all tokens, left out for models with windows. `loss` and the gradients are of transformers' own loss.
+those of all tokens, left out for models with windows. Encoders take the first token; BERT's second sequence is a pair. `loss` and the gradients are of transformers' own loss.
 
-tests/recipes/data/tiny_classifier is a model that a run trains on pairs.jsonl beside it; classification.json says
-what PyTorch gives for the same steps: rows in their order, batches of 4, two a step, cut to 24 tokens; a step's loss
+tests/recipes/data/tiny_classifier is a model that a run trains on pairs.jsonl beside it, and tiny_encoder a BERT;
+classification.json and encoder_classification.json say what PyTorch gives for the same steps: rows in their order, batches of 4, two a step, cut to 24 tokens; a step's loss
 is the mean over its 8 rows; gradients clipped at 1, AdamW. Validation on the last rows, after every third step.
 
 Run: python scripts/goldens/make_classifier_goldens.py [--folder DIR] [NAME ...]
-NAMEs are those of make_goldens.py; by default the folders that are kept, and the run. Needs torch, transformers,
+NAMEs are those of make_goldens.py and ENCODERS; by default the folders that are kept, and the run. Needs torch, transformers,
 safetensors.
 """
 
@@ -23,11 +23,18 @@ import shutil
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, LlamaConfig
 
 from make_goldens import MODELS, NONE_IS_SAID, ROOT, checkpoint_tensors, fill
 
 KEPT = ("qwen3_tied", "gpt2", "gemma2", "phi", "gpt_neox", "qwen3_moe", "olmo2", "gpt_oss")
+SIZES = dict(vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+ENCODERS = {
+    "bert": ("bert", dict(SIZES, max_position_embeddings=32)),
+    "roberta": ("roberta", dict(SIZES, max_position_embeddings=36, type_vocab_size=1, hidden_act="gelu_new")),
+    "xlm_roberta": ("xlm-roberta", dict(SIZES, max_position_embeddings=36, type_vocab_size=1)),
+    "camembert": ("camembert", dict(SIZES, max_position_embeddings=36, type_vocab_size=1, classifier_dropout=0.2)),
+}
 NUM_LABELS = 3
 PAD = 3
 
@@ -42,7 +49,42 @@ def make_batch(vocab_size, length):
     return dict(input_ids=ids, attention_mask=mask)
 
 
+def make_encoder(name, root):
+    model_type, options = ENCODERS[name]
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **options, pad_token_id=PAD, num_labels=NUM_LABELS)
+    model = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").float().eval()
+    fill(model)
+    folder = os.path.join(root, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    length = 24
+    batch = make_batch(config.vocab_size, length)
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    if config.type_vocab_size > 1:
+        batch["token_type_ids"][1, 6:-7] = 1
+    classes = torch.tensor([2, 0])
+    result = model(**batch, labels=classes)
+    result.loss.backward()
+    hidden = model.base_model(**batch).last_hidden_state
+    if model_type == "bert":
+        logits = model.classifier(model.bert.pooler.dense(hidden).tanh())
+    else:
+        logits = model.classifier.out_proj(model.classifier.dense(hidden).tanh())
+    assert torch.allclose(logits[:, 0], result.logits, rtol=0, atol=1e-6)
+    labels = torch.full_like(batch["input_ids"], -100)
+    labels[:, 0] = classes
+    out = dict(batch, labels=labels, loss=result.loss.detach(), logits=logits.detach().contiguous())
+    for key, parameter in model.named_parameters():
+        if not key.endswith("self.key.bias"):  # a number that all scores of a query share: no gradient but rounding
+            out["grad." + key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    save_file(out, os.path.join(folder, "reference.safetensors"))
+    print(f"{name:20s} {type(model).__name__:36s} loss {result.loss.item():.6f}")
+
+
 def make_model(name, root):
+    if name in ENCODERS:
+        return make_encoder(name, root)
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
     said = {k: v for k, v in options.items() if v is not None or k in NONE_IS_SAID}
@@ -98,23 +140,31 @@ def make_rows():
     return rows
 
 
-def make_run():
+SHAPE = dict(vocab_size=2048, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+             max_position_embeddings=64, pad_token_id=1, num_labels=2)
+RUNS = {
+    "tiny_classifier": ("classification.json", LlamaConfig(**SHAPE, num_key_value_heads=1)),
+    "tiny_encoder": ("encoder_classification.json",
+                     BertConfig(**SHAPE, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)),
+}
+
+
+def make_run(name, records_file, config, rows):
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=2048, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_labels=2,
-                         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, pad_token_id=1)
     model = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").float().eval()
     fill(model)
-    folder = os.path.join(DATA, "tiny_classifier")
+    folder = os.path.join(DATA, name)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    rows = make_rows()
+    has_types = getattr(config, "type_vocab_size", 0) > 1
 
     def outputs(part):
         texts = tokenizer([row["sentence1"] for row in part], [row["sentence2"] for row in part], truncation=True,
-                          max_length=MOST_TOKENS, padding=True, return_tensors="pt")
+                          max_length=MOST_TOKENS, padding=True, return_tensors="pt", return_token_type_ids=has_types)
+        assert not has_types or texts["token_type_ids"].sum() > 0
         labels = torch.tensor([row["label"] for row in part])
-        logits = model(input_ids=texts["input_ids"], attention_mask=texts["attention_mask"]).logits
+        logits = model(**texts).logits
         return logits, labels
 
     def validate():
@@ -143,7 +193,7 @@ def make_run():
         records.append(dict(loss=total, accuracy=right / 8, grad_norm=norm.item()))
         if step % 3 == 2:
             records[-1].update(validate())
-    with open(os.path.join(DATA, "classification.json"), "w") as file:
+    with open(os.path.join(DATA, records_file), "w") as file:
         json.dump(dict(num_trained=NUM_TRAINED, most_tokens=MOST_TOKENS, records=records), file, indent=1)
         file.write("\n")
     print(records)
@@ -156,10 +206,12 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     os.makedirs(arguments.folder, exist_ok=True)
-    for name in arguments.names or KEPT:
+    for name in arguments.names or (*KEPT, *ENCODERS):
         make_model(name, arguments.folder)
     if not arguments.names:
-        make_run()
+        rows = make_rows()
+        for name, (records_file, config) in RUNS.items():
+            make_run(name, records_file, config, rows)
 
 
 if __name__ == "__main__":

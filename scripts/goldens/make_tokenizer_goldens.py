@@ -262,17 +262,17 @@ def expected(one, seed):
 
 
 def pairs():
-    """Of texts and pairs of texts, within limits, the ids that each kind of post-processor makes of them."""
-    def text(name):
-        return {"Sequence": {"id": name, "type_id": 0}}
+    """Of texts and pairs of texts, within limits, the ids and types that each kind of post-processor makes of them."""
+    def text(name, type_id=0):
+        return {"Sequence": {"id": name, "type_id": type_id}}
 
-    def special(name):
-        return {"SpecialToken": {"id": name, "type_id": 0}}
+    def special(name, type_id=0):
+        return {"SpecialToken": {"id": name, "type_id": type_id}}
 
     specials = {"<s>": {"id": "<s>", "ids": [1, 2], "tokens": ["<s>", "x"]},
                 "</s>": {"id": "</s>", "ids": [3], "tokens": ["</s>"]}}
     template = part("TemplateProcessing", single=[special("<s>"), text("A")],
-                    pair=[text("B"), special("</s>"), text("A"), special("<s>")], special_tokens=specials)
+                    pair=[text("B", 1), special("</s>", 2), text("A"), special("<s>", 1)], special_tokens=specials)
     processors = {
         "none": None, "template": template, "bert": part("BertProcessing", sep=["x", 5], cls=["y", 6]),
         "roberta": part("RobertaProcessing", sep=["x", 5], cls=["y", 6], trim_offsets=True, add_prefix_space=False)}
@@ -291,9 +291,10 @@ def pairs():
                     for adds in (False, True):
                         if limit and adds and limit < one.num_special_tokens_to_add(second is not None):
                             continue
-                        ids = one.encode(first, second, add_special_tokens=adds).ids
+                        found = one.encode(first, second, add_special_tokens=adds)
                         yield {"texts": [first] if second is None else [first, second], "limit": limit,
-                               "left": direction == "left", "adds": adds, "ids": ids}
+                               "left": direction == "left", "adds": adds, "ids": found.ids,
+                               "types": found.type_ids}
 
 
 def write_expected(path, one, seed):

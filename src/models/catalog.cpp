@@ -37,11 +37,13 @@ const Family* find(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
   for (const Family* family : decoder::kFamilies) {
-    const bool is_match = architecture.empty()
-                              ? family->model_type == model_type
-                              : family->architecture == architecture ||
-                                    family->upstream.architecture == architecture ||
-                                    family->classifier == architecture;
+    const bool is_match =
+        architecture.empty()
+            ? family->model_type == model_type
+            : family->architecture == architecture ||
+                  family->upstream.architecture == architecture ||
+                  family->classifier == architecture ||
+                  std::ranges::find(family->bases, architecture) != family->bases.end();
     if (is_match) return family;
   }
   const auto is_of_headless = [&](const Family* family) {
@@ -107,6 +109,23 @@ std::string classifier_of(const Json& hf_config) {
   return family == nullptr ? "" : std::string(family->classifier);
 }
 
+ClassHead class_head_of(const Json& hf_config) {
+  if (classifier_of(hf_config).empty()) return {};
+  const Family& family = *find(hf_config);
+  return {std::string(decoder::class_head_module(family)), std::string(family.names.classes)};
+}
+
+int64_t num_token_types(const Json& hf_config) {
+  if (!is_encoder(hf_config)) return 0;
+  ConfigReader reader(hf_config);
+  return find(hf_config)->read_config(reader).num_token_types;
+}
+
+bool is_encoder(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  return family != nullptr && !family->names.pooler.empty();
+}
+
 bool is_classifier(const Json& hf_config) {
   const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
   return family != nullptr && decoder::is_classifier(*family, hf_config);
@@ -128,7 +147,8 @@ std::optional<int64_t> vocabulary_size(const Json& hf_config) {
 bool sees_later_tokens(const Json& hf_config) {
   if (!hf_config.is_object() || !find_family(hf_config).is_known) return false;
   ConfigReader reader(hf_config);
-  return !find(hf_config)->read_config(reader).is_causal;
+  const decoder::DecoderConfig config = find(hf_config)->read_config(reader);
+  return !config.is_causal && !config.pooler;
 }
 
 bool sees_all_earlier_tokens(const Json& hf_config) {

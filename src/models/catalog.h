@@ -33,6 +33,19 @@ std::string classifier_of(const Json& hf_config);
 /// Whether a config.json's class classifies sequences.
 bool is_classifier(const Json& hf_config);
 
+/// The head of the class that classifier_of() names, as transformers and its files call it.
+struct ClassHead {
+  std::string module;  ///< what holds it: "score", "classifier"; "" where there is no such class
+  std::string rows;    ///< the linear layer with a row a class: "score", "classifier.out_proj"
+};
+ClassHead class_head_of(const Json& hf_config);
+
+/// Rows of the table of token types of an encoder; 0 for models without one, or not known.
+int64_t num_token_types(const Json& hf_config);
+
+/// Whether a config.json's family is one of encoders, which classify a sequence by its first token.
+bool is_encoder(const Json& hf_config);
+
 /// Number of routed experts of each layer that has some; 0 for models without experts; nullopt when
 /// config.json is not of a family built here.
 std::optional<int64_t> num_routed_experts(const Json& hf_config);
@@ -40,8 +53,8 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config);
 /// Rows of the embedding; nullopt when config.json is not of a family built here.
 std::optional<int64_t> vocabulary_size(const Json& hf_config);
 
-/// Whether attention sees later tokens too, as in diffusion language models. False for a
-/// config.json that is not of a family built here.
+/// Whether the model is a diffusion language model, whose attention sees later tokens too. False
+/// for a config.json that is not of a family built here.
 bool sees_later_tokens(const Json& hf_config);
 
 /// Whether tokens are mixed by attention to all earlier ones alone: no windows, caps, dropout of

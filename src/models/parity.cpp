@@ -119,6 +119,9 @@ tensor::Batch parity_batch(const tensor::NamedTensors& reference) {
   if (const at::Tensor* mask = find_tensor(reference, "attention_mask")) {
     batch.padding_mask = mask->reshape_as(batch.input_ids).eq(0);
   }
+  if (const at::Tensor* types = find_tensor(reference, "token_type_ids")) {
+    batch.token_types = types->to(at::kLong).reshape_as(batch.input_ids);
+  }
   return batch;
 }
 

@@ -103,7 +103,7 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   Json ranks = rank_pattern_json(what.config, experts, expert_rank);
   if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
   if (is_classifier(what)) {
-    json["modules_to_save"] = Json(Json::Array{Json(kSavedModule)});
+    json["modules_to_save"] = Json(Json::Array{Json(models::class_head_of(what.hf_config).module)});
   }
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
@@ -244,8 +244,10 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   std::vector<checkpoint::TensorInfo> tensors;
   tensor::KeyMap experts;
   std::vector<std::string> modules;
+  const std::string head =
+      is_classifier(what) ? models::class_head_of(what.hf_config).module : std::string();
   for (checkpoint::TensorInfo& tensor : source.tensors()) {
-    const bool is_head = is_classifier(what) && tensor.name == kSavedHead;
+    const bool is_head = is_of_head(tensor.name, head);
     if (!is_adapter_tensor(tensor.name) && !is_head) continue;
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     if (is_expert_adapter(part)) {

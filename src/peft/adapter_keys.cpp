@@ -34,9 +34,9 @@ tensor::KeyMap adapter_keys(const models::CausalLM& model) {
 
 tensor::KeyMap folder_keys(const models::CausalLM& model) {
   tensor::KeyMap keys = model.key_map();
-  const bool has_head = model.dims().num_labels > 0;
+  const std::string head = model.class_head();
   std::erase_if(keys, [&](const auto& part) {
-    return !is_adapter_tensor(part.name) && !(has_head && part.name == kSavedHead);
+    return !is_adapter_tensor(part.name) && !is_of_head(part.name, head);
   });
   return keys;
 }

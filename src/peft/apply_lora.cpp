@@ -151,9 +151,9 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
   }
 }
 
-/// Finds patterns that match no layer of the model.
+/// Finds patterns that match no layer of the model, whose head of classes is `head`, if any.
 void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>& names,
-                    std::vector<PeftFinding>& findings) {
+                    const std::string& head, std::vector<PeftFinding>& findings) {
   const auto is_idle = [&](const std::string& pattern) {
     return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
       return name == pattern || wildcard_match(pattern, name);
@@ -163,8 +163,8 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     if (pattern == "all-linear") {
       return cat("'", pattern, "' is no pattern; match_all_linear: true adapts all linear layers");
     }
-    if (wildcard_match(pattern, kSavedModule)) {
-      return cat("'", pattern, "' chooses no layer: the head of a classifier (", kSavedModule,
+    if (!head.empty() && (wildcard_match(pattern, head) || is_of_head(pattern, head))) {
+      return cat("'", pattern, "' chooses no layer: the head of a classifier (", head,
                  ") is trained whole beside adapters");
     }
     if (pattern.starts_with('[')) {
@@ -441,7 +441,7 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   for (const ExpertCandidate& experts : grouped_experts(model)) {
     names.insert(names.end(), experts.names.begin(), experts.names.end());
   }
-  check_patterns(matcher, names, choice.findings);
+  check_patterns(matcher, names, model.class_head(), choice.findings);
   check_joined_layers(matcher, layers, choice.findings);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   if (experts.empty() && config.moe_rank_scaling) {
@@ -486,9 +486,11 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   const std::vector<Chosen> chosen = chosen_layers(model, matcher);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
-  if (model.dims().num_labels > 0) {
-    auto parameters = model.named_parameters();
-    parameters[cat(model.parallel_plan().head, kWeight)].set_requires_grad(true);
+  auto parameters = model.named_parameters();
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (is_of_head(part.name, model.class_head())) {
+      parameters[part.parameter].set_requires_grad(true);
+    }
   }
   const LayerAdapter adapter(model, config, dtype);
   tensor::KeyMap keys;
@@ -571,7 +573,7 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
   }
   if (const int64_t num_labels = whole.dims().num_labels; num_labels > 0) {
     lines.push_back(
-        cat("  ", kSavedModule, ": the head of ", num_labels, " classes, trained whole"));
+        cat("  ", whole.class_head(), ": the head of ", num_labels, " classes, trained whole"));
   }
   return lines;
 }

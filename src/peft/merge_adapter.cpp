@@ -54,7 +54,7 @@ class MergedSource final : public checkpoint::TensorSource {
       }
     }
     if (!experts.empty() && faults.empty()) add_experts(experts, faults);
-    add_score(faults);
+    add_class_head(faults);
     check_rest(faults);
     if (!faults.empty()) {
       throw InputError(cat("the adapter in ", adapter, " is not one of ", base.path(), ": ",
@@ -69,29 +69,28 @@ class MergedSource final : public checkpoint::TensorSource {
         updates_, [](const auto& update) { return checkpoint::is_head_name(update.first); });
   }
   /// Rows of the head with which an adapter of a classifier replaces the base's; 0: it has none.
-  int64_t num_labels() const { return score_ == nullptr ? 0 : score_->shape[0]; }
+  int64_t num_labels() const { return num_labels_; }
   int64_t num_changed() const {
-    return static_cast<int64_t>(updates_.size() + expert_updates_.size()) +
-           (score_ == nullptr ? 0 : 1);
+    return std::ssize(updates_) + std::ssize(expert_updates_) + std::ssize(class_head_);
   }
 
   std::vector<checkpoint::TensorInfo> tensors() const override {
     std::vector<checkpoint::TensorInfo> infos;
     for (const std::string& name : base_.names()) {
       const checkpoint::TensorEntry& entry = *base_.find(name)->entry;
-      if (score_ != nullptr && (name == kSavedHead || checkpoint::is_head_name(name))) continue;
+      if (!class_head_.empty() && checkpoint::has_prefix(name, replaced_)) continue;
       infos.push_back({name, entry.dtype, entry.shape});
       if (name == head_from_) infos.push_back({head_, entry.dtype, entry.shape});
     }
-    if (score_ != nullptr) {
-      infos.push_back({std::string(kSavedHead), base_.storage_dtype(), score_->shape});
+    for (const auto& [name, entry] : class_head_) {
+      infos.push_back({name, base_.storage_dtype(), entry->shape});
     }
     return infos;
   }
 
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
-    if (score_ != nullptr && name == kSavedHead) {
-      out.copy_(read_float(*score_).reshape({-1}).narrow(0, first, out.numel()));
+    if (const auto head = class_head_.find(name); head != class_head_.end()) {
+      out.copy_(read_float(*head->second).reshape({-1}).narrow(0, first, out.numel()));
       return;
     }
     const bool is_made = !head_from_.empty() && name == head_;
@@ -343,18 +342,31 @@ class MergedSource final : public checkpoint::TensorSource {
   }
 
   /// Takes the head that an adapter of a classifier has.
-  void add_score(std::vector<std::string>& faults) {
-    const checkpoint::TensorEntry* entry = file_.find(std::string(kSavedHead));
+  void add_class_head(std::vector<std::string>& faults) {
+    Json config = base_.config();
+    const models::ClassHead head = models::class_head_of(config);
+    const std::string rows = cat(head.rows, ".weight");
+    const checkpoint::TensorEntry* entry = head.rows.empty() ? nullptr : file_.find(rows);
     if (entry == nullptr) return;
-    const Json& config = base_.config();
-    if (models::classifier_of(config).empty()) {
-      faults.push_back(
-          cat(kSavedHead, " is the head of a classifier, and the base's family has none"));
-    } else if (entry->shape.size() != 2 ||
-               entry->shape[1] != config.get("hidden_size", entry->shape[1])) {
-      faults.push_back(cat(kSavedHead, " is [", join(entry->shape), "]"));
-    } else {
-      score_ = entry;
+    if (entry->shape.size() != 2 || entry->shape[1] != config.get("hidden_size", entry->shape[1])) {
+      faults.push_back(cat(rows, " is [", join(entry->shape), "]"));
+      return;
+    }
+    num_labels_ = entry->shape[0];
+    config["architectures"] = Json(Json::Array{Json(models::classifier_of(config))});
+    models::set_class_names(models::usual_class_names(num_labels_), config);
+    const auto model = models::build_causal_lm(config, at::kFloat);
+    replaced_ = model->unused_prefixes();
+    replaced_.push_back(cat(head.module, "."));
+    for (const tensor::ParameterPart& part : model->key_map()) {
+      if (!is_of_head(part.name, head.module)) continue;
+      const checkpoint::TensorEntry* own = file_.find(part.name);
+      if (own == nullptr || own->shape != part.shape) {
+        faults.push_back(own == nullptr ? cat("there is no ", part.name)
+                                        : cat(part.name, " is [", join(own->shape), "], not [",
+                                              join(part.shape), "]"));
+      }
+      class_head_[part.name] = own;
     }
   }
 
@@ -382,7 +394,7 @@ class MergedSource final : public checkpoint::TensorSource {
       for (const std::string_view suffix : {kLoraA, kLoraB, kLoraMagnitude}) {
         if (name.ends_with(suffix)) module = without_suffix(name, suffix);
       }
-      if (name == kSavedHead) continue;
+      if (class_head_.contains(name)) continue;
       if (module.empty()) {
         faults.push_back(cat(name, " is no tensor of a LoRA adapter"));
       } else if (file_.find(cat(module, kLoraA)) == nullptr) {
@@ -412,10 +424,13 @@ class MergedSource final : public checkpoint::TensorSource {
   const checkpoint::HfFolder& base_;
   AdapterConfig config_;
   AdapterFile file_;
-  std::set<std::string> transposed_;  // weights [in, out]
-  std::string head_from_;             // the embedding's name where the head is made of it
-  std::string head_;                  // the name of the head that is made
-  const checkpoint::TensorEntry* score_ = nullptr;      // the adapter's head of a classifier
+  std::set<std::string> transposed_;   // weights [in, out]
+  std::string head_from_;              // the embedding's name where the head is made of it
+  std::string head_;                   // the name of the head that is made
+  int64_t num_labels_ = 0;             // of an adapter of a classifier
+  std::vector<std::string> replaced_;  // prefixes of the base's tensors without use
+  /// The adapter's head of a classifier, by names.
+  std::map<std::string, const checkpoint::TensorEntry*, std::less<>> class_head_;
   std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };

@@ -3,8 +3,6 @@
 #include <string>
 #include <string_view>
 
-#include "models/class_names.h"
-
 namespace automodel::peft {
 
 // Ends of the names of an adapter's tensors, after their layer's name.
@@ -16,10 +14,13 @@ inline constexpr std::string_view kLoraMagnitude = ".lora_magnitude_vector";
 // the first one's after what PEFT wraps inside it ("…experts.base_layer").
 inline constexpr std::string_view kInnerExperts = ".base_layer";
 
-/// The head of a model that classifies sequences, which is trained whole and saved beside adapters
-/// (PEFT's modules_to_save).
-inline constexpr std::string_view kSavedModule = models::kClassifierHead;
-inline constexpr std::string_view kSavedHead = "score.weight";
+/// Whether a tensor is of the head of a model that classifies sequences, which is trained whole and
+/// saved beside adapters (PEFT's modules_to_save). `head`: CausalLM::class_head(); "": there is
+/// none.
+inline bool is_of_head(std::string_view name, std::string_view head) {
+  return !head.empty() && name.size() > head.size() && name.starts_with(head) &&
+         name[head.size()] == '.';
+}
 
 /// A name without its suffix.
 inline std::string without_suffix(std::string_view name, std::string_view suffix) {

@@ -35,7 +35,8 @@ Batch Batch::to(at::Device device) const {
   };
   Batch moved = {move(input_ids),    move(labels),       move(position_ids),
                  move(padding_mask), move(document_ids), part,
-                 move(visible_keys), num_positions,      move(scored)};
+                 move(visible_keys), num_positions,      move(scored),
+                 move(token_types)};
   if (position_ids.defined() && position_ids.is_cpu() && !device.is_cpu()) {
     moved.num_positions = needed_positions();
   }
@@ -46,8 +47,10 @@ Batch Batch::sequences(int64_t first, int64_t count) const {
   const auto rows = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.narrow(0, first, count) : tensor;
   };
-  return {rows(input_ids),    rows(labels), rows(position_ids), rows(padding_mask),
-          rows(document_ids), part,         rows(visible_keys)};
+  Batch out = {rows(input_ids),    rows(labels), rows(position_ids), rows(padding_mask),
+               rows(document_ids), part,         rows(visible_keys)};
+  out.token_types = rows(token_types);
+  return out;
 }
 
 int64_t Batch::needed_positions() const {

@@ -48,6 +48,7 @@ struct Batch {
   /// int64 [N], places in the flat labels of those that count in the loss, which a device need not
   /// be asked for then; or undefined: unknown, or all or none of them count.
   at::Tensor scored;
+  at::Tensor token_types;  ///< [B, S], or undefined: 0 for all; only encoders read them
 
   /// The batch on a device; the same batch if it is there already.
   Batch to(at::Device device) const;

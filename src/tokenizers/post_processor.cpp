@@ -18,6 +18,12 @@ int64_t read_id(const Component& component, const Json& value) {
   return value.as_int();
 }
 
+/// "type_id" of a piece of a template.
+int64_t type_of(const Component& component, const Json& piece) {
+  const Json* type = piece.find("type_id");
+  return type == nullptr ? 0 : read_id(component, *type);
+}
+
 /// "sep" and "cls" of BERT's processors: [token, id].
 int64_t read_token_id(const Component& component, std::string_view key) {
   const Json& pair = component.member(key);
@@ -53,7 +59,7 @@ void PostProcessor::add_stage(const Component& component) {
 PostProcessor::Template PostProcessor::read_template(const Component& component,
                                                      std::string_view key) {
   const bool is_pair = key == "pair";
-  if (is_pair && component.json().find(key) == nullptr) return {{'A'}, {'B'}};
+  if (is_pair && component.json().find(key) == nullptr) return {{'A'}, {'B', {}, 1}};
   const Json& pieces = component.member(key);
   if (!pieces.is_array()) component.fail(cat(key, " must be a list"));
   const Json& specials = component.member("special_tokens");
@@ -72,7 +78,7 @@ PostProcessor::Template PostProcessor::read_template(const Component& component,
       if (name != "A" && !(is_pair && name == "B")) {
         component.fail(cat(key, " uses a sequence other than A", is_pair ? " and B" : ""));
       }
-      parts.push_back({name[0]});
+      parts.push_back({name[0], {}, type_of(component, *sequence)});
       continue;
     }
     const Json* token = specials.find(id->as_string());
@@ -80,7 +86,7 @@ PostProcessor::Template PostProcessor::read_template(const Component& component,
     if (ids == nullptr || !ids->is_array()) {
       component.fail(cat("special_tokens lacks '", id->as_string(), "' or its ids"));
     }
-    Part part;
+    Part part{0, {}, type_of(component, *special)};
     for (const Json& value : ids->as_array()) part.ids.push_back(read_id(component, value));
     parts.push_back(std::move(part));
   }
@@ -94,7 +100,9 @@ PostProcessor::Templates PostProcessor::read_separators(const Component& compone
   const Part begin{0, {cls}};
   const Part end{0, {sep}};
   const Part between{0, std::vector<int64_t>(static_cast<size_t>(num_between), sep)};
-  return {{begin, {'A'}, end}, {begin, {'A'}, between, {'B'}, end}};
+  // RoBERTa's texts are all of one type.
+  const int64_t second = num_between > 1 ? 0 : 1;
+  return {{begin, {'A'}, end}, {begin, {'A'}, between, {'B', {}, second}, {0, {sep}, second}}};
 }
 
 namespace {
@@ -119,20 +127,20 @@ std::vector<int64_t> PostProcessor::apply(std::vector<int64_t> ids, bool add_spe
   return out;
 }
 
-std::vector<int64_t> PostProcessor::apply(std::vector<int64_t> first,
-                                          const std::vector<int64_t>& second,
-                                          bool add_special_tokens) const {
-  if (!templates_) {
-    append(first, second);
-    return first;
-  }
-  std::vector<int64_t> out;
-  out.reserve(first.size() + second.size() + templates_->of_pair.size());
-  for (const Part& part : templates_->of_pair) {
+TypedIds PostProcessor::apply(const std::vector<int64_t>& first, const std::vector<int64_t>* second,
+                              bool add_special_tokens) const {
+  static const Templates plain = {{{'A'}}, {{'A'}, {'B', {}, 1}}};
+  const Templates& templates = templates_ ? *templates_ : plain;
+  TypedIds out;
+  const auto add = [&](const std::vector<int64_t>& ids, int64_t type) {
+    append(out.ids, ids);
+    out.types.resize(out.ids.size(), type);
+  };
+  for (const Part& part : second == nullptr ? templates.of_text : templates.of_pair) {
     if (part.sequence != 0) {
-      append(out, part.sequence == 'A' ? first : second);
+      add(part.sequence == 'A' ? first : *second, part.type);
     } else if (add_special_tokens) {
-      append(out, part.ids);
+      add(part.ids, part.type);
     }
   }
   return out;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tokenizers/component.h"
+#include "tokenizers/typed_ids.h"
 
 namespace automodel::tokenizers {
 
@@ -20,9 +21,9 @@ class PostProcessor final {
   explicit PostProcessor(const Component& component);
 
   std::vector<int64_t> apply(std::vector<int64_t> ids, bool add_special_tokens) const;
-  /// The ids of a pair of texts.
-  std::vector<int64_t> apply(std::vector<int64_t> first, const std::vector<int64_t>& second,
-                             bool add_special_tokens) const;
+  /// The ids and types of a text, or of a pair of texts if `second` is not null.
+  TypedIds apply(const std::vector<int64_t>& first, const std::vector<int64_t>* second,
+                 bool add_special_tokens) const;
   /// How many special tokens it adds to a text, or to a pair.
   size_t num_added(bool is_pair) const;
 
@@ -31,6 +32,7 @@ class PostProcessor final {
   struct Part {
     char sequence = 0;  ///< 'A' or 'B'; 0: special tokens
     std::vector<int64_t> ids = {};
+    int64_t type = 0;  ///< of its tokens
   };
   using Template = std::vector<Part>;
   struct Templates {

@@ -230,8 +230,8 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special_t
   return state_->post_processor.apply(encode_text(text), add_special_tokens);
 }
 
-std::vector<int64_t> Tokenizer::encode(const TextAndPair& texts, bool add_special_tokens,
-                                       const std::optional<TokenLimit>& limit) const {
+TypedIds Tokenizer::encode(const TextAndPair& texts, bool add_special_tokens,
+                           const std::optional<TokenLimit>& limit) const {
   const PostProcessor& processor = state_->post_processor;
   std::vector<int64_t> first = encode_text(texts.text);
   std::vector<int64_t> second;
@@ -247,8 +247,7 @@ std::vector<int64_t> Tokenizer::encode(const TextAndPair& texts, bool add_specia
     cut(first, lengths.first, limit->cuts_left);
     cut(second, lengths.second, limit->cuts_left);
   }
-  if (!texts.pair) return processor.apply(std::move(first), add_special_tokens);
-  return processor.apply(std::move(first), second, add_special_tokens);
+  return processor.apply(first, texts.pair ? &second : nullptr, add_special_tokens);
 }
 
 std::vector<int64_t> Tokenizer::encode_text(std::string_view text) const {

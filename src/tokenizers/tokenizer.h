@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tokenizers/template_text.h"
+#include "tokenizers/typed_ids.h"
 
 namespace automodel::tokenizers {
 
@@ -61,8 +62,8 @@ class Tokenizer final {
   /// limit is cut off the longer text until both are of one length, and then off both
   /// (transformers' truncation "longest_first"). Throws InputError as encode() of one text does,
   /// and where special tokens alone are over the limit.
-  std::vector<int64_t> encode(const TextAndPair& texts, bool add_special_tokens,
-                              const std::optional<TokenLimit>& limit) const;
+  TypedIds encode(const TextAndPair& texts, bool add_special_tokens,
+                  const std::optional<TokenLimit>& limit) const;
 
   /// The text of ids, without cleaning up spaces (clean_up_tokenization_spaces=False). Ids that no
   /// token has are left out. Bytes that are not UTF-8 become U+FFFD, as the decoders define it.

@@ -24,7 +24,7 @@ class TemplatedEncoder final : public TextEncoder {
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override {
     return encoder_.encode(text, add_special_tokens);
   }
-  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+  tokenizers::TypedIds encode_texts(const tokenizers::TextAndPair& texts,
                                     std::optional<int64_t> most_tokens) const override {
     return encoder_.encode_texts(texts, most_tokens);
   }

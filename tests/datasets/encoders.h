@@ -27,14 +27,17 @@ struct ByteEncoder : TextEncoder {
     if (add_special_tokens && adds_special_tokens && eos) ids.push_back(*eos);
     return ids;
   }
-  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+  tokenizers::TypedIds encode_texts(const tokenizers::TextAndPair& texts,
                                     std::optional<int64_t> most_tokens) const override {
     std::vector<int64_t> ids = encode(texts.text, true);
+    std::vector<int64_t> types(ids.size(), 0);
     if (texts.pair) {
       for (const int64_t id : encode(*texts.pair, true)) ids.push_back(id);
     }
+    types.resize(ids.size(), 1);
     if (most_tokens) ids.resize(std::min(ids.size(), static_cast<size_t>(*most_tokens)));
-    return ids;
+    types.resize(ids.size());
+    return {ids, types};
   }
   std::optional<int64_t> bos_token_id() const override { return bos; }
   std::optional<int64_t> eos_token_id() const override { return eos; }
@@ -65,9 +68,10 @@ class ReplayingEncoder final : public TextEncoder {
     }
     return ids;
   }
-  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+  tokenizers::TypedIds encode_texts(const tokenizers::TextAndPair& texts,
                                     std::optional<int64_t>) const override {
-    return encode(texts.text, true);
+    std::vector<int64_t> ids = encode(texts.text, true);
+    return {ids, std::vector<int64_t>(ids.size(), 0)};
   }
   std::optional<int64_t> bos_token_id() const override { return recorded_.at("bos").as_int(); }
   std::optional<int64_t> eos_token_id() const override { return recorded_.at("eos").as_int(); }

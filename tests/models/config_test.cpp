@@ -43,6 +43,9 @@ template <typename Read>
 std::set<std::string> of_goldens(const Read& read) {
   std::vector<std::string> names = test::golden_families();
   names.emplace_back("diffusion_gemma");
+  for (const char* encoder : {"bert", "camembert", "roberta", "xlm_roberta"}) {
+    names.push_back(cat("classifiers/", encoder));
+  }
   std::set<std::string> values;
   for (const std::string& name : names) {
     values.insert(

@@ -29,19 +29,31 @@ ProgramResult classify(const std::string& folder, const std::vector<std::string>
   return test::run_program(classification("run", folder, more));
 }
 
-const Json& goldens() {
-  static const Json kGoldens =
-      Json::parse_file(test::source_file("tests/recipes/data/classification.json"));
-  return kGoldens;
+Json goldens(const std::string& model = "tiny_classifier") {
+  const char* of = model == "tiny_encoder" ? "encoder_classification.json" : "classification.json";
+  return Json::parse_file(test::source_file(cat("tests/recipes/data/", of)));
 }
 
-TEST(ClassificationTest, LossesAndAccuraciesAreThoseOfPython) {
+/// The option that trains this model.
+std::string of_model(const std::string& model) {
+  return cat("--model.pretrained_model_name_or_path=",
+             test::source_file(cat("tests/recipes/data/", model)));
+}
+
+class ClassifiedModelTest : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, ClassifiedModelTest,
+                         testing::Values("tiny_classifier", "tiny_encoder"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(ClassifiedModelTest, LossesAndAccuraciesAreThoseOfPython) {
   const TemporaryDirectory folder;
-  const ProgramResult run = classify(folder.file("run"));
+  const ProgramResult run = classify(folder.file("run"), {of_model(GetParam())});
   ASSERT_EQ(run.status, 0) << run.err;
   const std::vector<Json> records = read_records(folder.file("run/training.jsonl"));
   const std::vector<Json> validations = read_records(folder.file("run/validation.jsonl"));
-  const Json::Array& wanted = goldens().at("records").as_array();
+  const Json all = goldens(GetParam());
+  const Json::Array& wanted = all.at("records").as_array();
   ASSERT_EQ(records.size(), wanted.size());
   size_t num_validations = 0;
   const auto expect_close = [](const Json& found, const Json& expected, double tolerance) {
@@ -60,7 +72,9 @@ TEST(ClassificationTest, LossesAndAccuraciesAreThoseOfPython) {
     EXPECT_EQ(validation.at("val_accuracy").as_double(), wanted[i].at("val_accuracy").as_double());
   }
   EXPECT_EQ(validations.size(), num_validations);
-  EXPECT_THAT(run.out + run.err, HasSubstr("| accuracy 0.2500 |"));
+  const bool is_encoder = std::string(GetParam()) == "tiny_encoder";
+  EXPECT_THAT(run.out + run.err,
+              HasSubstr(cat("| accuracy ", is_encoder ? "0.7500" : "0.2500", " |")));
   EXPECT_THAT(run.out + run.err, HasSubstr("2 classes"));
 }
 
@@ -68,6 +82,7 @@ TEST(ClassificationTest, LossesAndAccuraciesAreThoseOfPython) {
 struct ClassifyingMesh {
   const char* name;
   std::vector<std::string> options;
+  const char* model = "tiny_classifier";
 };
 
 class ClassifyingMeshTest : public testing::TestWithParam<ClassifyingMesh> {};
@@ -75,12 +90,14 @@ class ClassifyingMeshTest : public testing::TestWithParam<ClassifyingMesh> {};
 TEST_P(ClassifyingMeshTest, AnyMeshHasTheSameLossesAndAccuracies) {
   const TemporaryDirectory folder;
   std::vector<std::string> options = GetParam().options;
-  options.insert(options.end(), {"--nproc-per-node=2", "--checkpoint.save_consolidated=false"});
+  options.insert(options.end(), {"--nproc-per-node=2", "--checkpoint.save_consolidated=false",
+                                 of_model(GetParam().model)});
   const ProgramResult run = classify(folder.file("run"), options);
   ASSERT_EQ(run.status, 0) << run.err;
   const std::vector<Json> records = read_records(folder.file("run/training.jsonl"));
   const std::vector<Json> validations = read_records(folder.file("run/validation.jsonl"));
-  const Json::Array& wanted = goldens().at("records").as_array();
+  const Json all = goldens(GetParam().model);
+  const Json::Array& wanted = all.at("records").as_array();
   ASSERT_EQ(records.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double loss = wanted[i].at("loss").as_double();
@@ -107,6 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ClassifyingMesh{"ddp", {}},
                     ClassifyingMesh{"megatron_fsdp", {"--distributed.strategy=megatron_fsdp"}},
                     ClassifyingMesh{"fsdp2", in_float32({})},
+                    ClassifyingMesh{"encoder_ddp", {}, "tiny_encoder"},
+                    ClassifyingMesh{"encoder_fsdp2", in_float32({}), "tiny_encoder"},
                     ClassifyingMesh{"context", in_float32({"--distributed.cp_size=2"})},
                     ClassifyingMesh{"stages",
                                     in_float32({"--distributed.pp_size=2",
@@ -151,6 +170,10 @@ TEST(ClassificationTest, TensorParallelRanksShareTheHead) {
 double last_validation(const std::string& folder) {
   return read_records(folder + "/validation.jsonl").back().at("val_loss").as_double();
 }
+
+const std::vector<std::string> kEncoderAdapters = {
+    "--peft.target_modules=['*.query','*.value','*intermediate.dense']", "--peft.dim=4",
+    of_model("tiny_encoder")};
 
 /// The loss that a folder's model has on the validation set.
 double loss_of_folder(const std::string& model, const std::string& logs) {
@@ -207,6 +230,52 @@ TEST(ClassificationTest, AdaptersAreTrainedWithTheHeadAndContinuedWithIt) {
   ASSERT_EQ(merge.status, 0) << merge.err;
   EXPECT_NEAR(loss_of_folder(folder.file("merged"), folder.file("again")),
               last_validation(folder.file("whole")), 1e-6);
+}
+
+/// Its head is called otherwise and has a bias.
+TEST(ClassificationTest, AdaptersOfAnEncoderAreTrainedWithItsHead) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> options = kEncoderAdapters;
+  ASSERT_EQ(classify(folder.file("whole"), options).status, 0);
+  options.emplace_back("--step_scheduler.max_steps=3");
+  ASSERT_EQ(classify(folder.file("parts"), options).status, 0);
+  const ProgramResult second = classify(folder.file("parts"), kEncoderAdapters);
+  ASSERT_EQ(second.status, 0) << second.err;
+  const std::string adapter = folder.file("whole/LATEST/model");
+  const std::string weights = read_file(adapter + "/adapter_model.safetensors");
+  EXPECT_EQ(weights, read_file(folder.file("parts/LATEST/model/adapter_model.safetensors")));
+  EXPECT_THAT(weights, HasSubstr("base_model.model.classifier.weight"));
+  EXPECT_THAT(weights, HasSubstr("base_model.model.classifier.bias"));
+  EXPECT_THAT(weights, Not(HasSubstr("pooler")));
+  const Json config = Json::parse_file(adapter + "/adapter_config.json");
+  EXPECT_EQ(config.at("modules_to_save").dump(), R"(["classifier"])");
+  const ProgramResult merge = test::run_program(
+      {test::automodel_binary(), "merge-lora", test::source_file("tests/recipes/data/tiny_encoder"),
+       adapter, folder.file("merged")});
+  ASSERT_EQ(merge.status, 0) << merge.err;
+  EXPECT_NEAR(loss_of_folder(folder.file("merged"), folder.file("again")),
+              last_validation(folder.file("whole")), 1e-6);
+}
+
+TEST(ClassificationTest, AnEncoderThatFilledMasksGetsANewHead) {
+  const TemporaryDirectory folder;
+  const std::string base = folder.file("base");
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_encoder"), base);
+  Json config = Json::parse_file(base + "/config.json");
+  config["architectures"] = Json(Json::Array{Json("BertForMaskedLM")});
+  write_file_atomic(base + "/config.json", config.dump());
+  const std::vector<std::string> options = {
+      cat("--model.pretrained_model_name_or_path=", base),
+      "--checkpoint.skip_task_head_prefixes_for_base_model=['classifier.']",
+      "--step_scheduler.max_steps=1"};
+  const ProgramResult run = classify(folder.file("run"), options);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json exported = Json::parse_file(folder.file("run/LATEST/model/consolidated/config.json"));
+  EXPECT_EQ(exported.at("architectures").dump(), R"(["BertForSequenceClassification"])");
+  const double drawn = read_records(folder.file("run/training.jsonl"))[0].at("loss").as_double();
+  EXPECT_GT(
+      std::abs(drawn - goldens("tiny_encoder").at("records").as_array()[0].at("loss").as_double()),
+      1e-3);
 }
 
 TEST(ClassificationTest, AnAdapterMakesAClassifierOfALanguageModel) {
@@ -326,6 +395,21 @@ const Classified kMistakes[] = {
      {"--peft.target_modules=['*score']"},
      2,
      "'*score' chooses no layer: the head of a classifier (score) is trained whole"},
+    {"an_encoder_over_tensor_ranks",
+     {of_model("tiny_encoder"), "--distributed.strategy=fsdp2", "--distributed.tp_size=2",
+      "--world-size=2"},
+     6,
+     "an encoder's pooler and embeddings are not split"},
+    {"an_encoder_as_language_model",
+     {of_model("tiny_encoder"),
+      "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+      "--model.num_labels=none"},
+     2,
+     "which classifies sequences"},
+    {"an_adapter_of_an_encoders_head",
+     {of_model("tiny_encoder"), "--peft.target_modules=['classifier']"},
+     2,
+     "'classifier' chooses no layer: the head of a classifier (classifier) is trained whole"},
     {"names_in_another_order",
      {"--model.pretrained_model_name_or_path=@NAMED@", "--model.num_labels=none",
       "--model.id2label=['b','a']"},

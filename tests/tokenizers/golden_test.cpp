@@ -119,7 +119,9 @@ TEST(TokenizerTest, EncodesPairsWithinLimitsAsTheReference) {
     if (!entry.at("limit").is_null()) {
       limit = TokenLimit{entry.at("limit").as_int(), entry.at("left").as_bool()};
     }
-    EXPECT_EQ(tokenizer->encode(input, entry.at("adds").as_bool(), limit), ids_of(entry.at("ids")));
+    const TypedIds found = tokenizer->encode(input, entry.at("adds").as_bool(), limit);
+    EXPECT_EQ(found.ids, ids_of(entry.at("ids")));
+    EXPECT_EQ(found.types, ids_of(entry.at("types")));
     ++num_compared;
   }
   EXPECT_GT(num_compared, 400);
@@ -128,7 +130,7 @@ TEST(TokenizerTest, EncodesPairsWithinLimitsAsTheReference) {
 TEST(TokenizerTest, RefusesALimitBelowTheSpecialTokensAlone) {
   const std::string path = data("post_roberta/tokenizer.json");
   const Tokenizer tokenizer = Tokenizer::from_json_text(read_file(path), path);
-  EXPECT_EQ(tokenizer.encode({"ab", "ab"}, true, TokenLimit{4}).size(), 4);
+  EXPECT_EQ(tokenizer.encode({"ab", "ab"}, true, TokenLimit{4}).ids.size(), 4);
   EXPECT_THROW(tokenizer.encode({"ab", "ab"}, true, TokenLimit{3}), InputError);
 }
 

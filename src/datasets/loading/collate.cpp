@@ -43,6 +43,20 @@ void mark_documents(std::span<const Sample> samples, tensor::Batch& batch) {
   }
 }
 
+/// The types of all tokens, 0 at padding; undefined where no sample has any.
+at::Tensor token_types(std::span<const Sample> samples, int64_t length) {
+  const auto has_some = [](const Sample& sample) { return !sample.token_types.empty(); };
+  if (!std::ranges::any_of(samples, has_some)) return {};
+  at::Tensor all = empty_matrix(std::ssize(samples), length, at::kLong);
+  int64_t* types = all.mutable_data_ptr<int64_t>();
+  for (const Sample& sample : samples) {
+    int64_t* end = std::ranges::copy(sample.token_types, types).out;
+    std::fill(end, types + length, 0);
+    types += length;
+  }
+  return all;
+}
+
 }  // namespace
 
 tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config) {
@@ -83,6 +97,7 @@ tensor::Batch default_collater(std::span<const Sample> samples, const CollaterCo
     return !sample.document_lengths.empty();
   });
   if (has_documents) mark_documents(samples, batch);
+  batch.token_types = token_types(samples, length);
   return batch;
 }
 

@@ -28,7 +28,8 @@ MockSequenceClassificationDataset::MockSequenceClassificationDataset(
       sample.input_ids.push_back(random.between(kFirstWordId, config.vocab_size - 1));
     }
     sample.labels.assign(sample.input_ids.size(), kIgnoreIndex);
-    const size_t place = classified_place(sample.input_ids, model.pad_token_id.value_or(kPadId));
+    const size_t place =
+        classified_place(sample.input_ids, model, model.pad_token_id.value_or(kPadId));
     sample.labels[place] = random.between(0, config.num_labels - 1);
     sample.pad_id = kPadId;
     sample.row = i;

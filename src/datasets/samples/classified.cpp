@@ -63,7 +63,9 @@ int64_t ClassTable::class_of(const Json& value, const std::string& what) const {
                        classes_text(names_), ": model.num_labels says how many"));
 }
 
-size_t classified_place(const std::vector<int64_t>& ids, std::optional<int64_t> pad_id) {
+size_t classified_place(const std::vector<int64_t>& ids, const ClassifierFacts& model,
+                        std::optional<int64_t> pad_id) {
+  if (model.is_encoder) return 0;
   for (size_t place = ids.size(); place-- > 0;) {
     if (ids[place] != pad_id) return place;
   }

@@ -17,6 +17,8 @@ namespace automodel::datasets {
 struct ClassifierFacts {
   std::vector<std::string> labels;                     ///< names by id: id2label of config.json
   std::optional<int64_t> pad_token_id = std::nullopt;  ///< of config.json
+  bool is_encoder = false;       ///< a sequence is classified by its first token, else by its last
+  bool has_token_types = false;  ///< the model tells the second text of a pair from the first
 };
 
 /// Finds the classes that rows name.
@@ -38,9 +40,10 @@ class ClassTable final {
   bool are_numbers_ = false;  // all names are
 };
 
-/// The last place of a token that is not `pad_id`, 0 if there is none: whose hidden state
-/// transformers' classes classify a sequence by.
-size_t classified_place(const std::vector<int64_t>& ids, std::optional<int64_t> pad_id);
+/// The place of the token whose hidden state transformers' classes classify a sequence by: an
+/// encoder's first one, else the last one that is not `pad_id`, 0 if there is none.
+size_t classified_place(const std::vector<int64_t>& ids, const ClassifierFacts& model,
+                        std::optional<int64_t> pad_id);
 
 /// The pad token by which classified_place() goes, in a run and in transformers: the tokenizer's,
 /// else config.json's, else the end of sequence.

@@ -21,9 +21,9 @@ class TextEncoder {
   /// recipe asks for where it does not.
   virtual std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
-  /// Token ids of a text, or of a pair of texts, with special tokens, and cut to `most_tokens`, on
-  /// the side that truncates_left() says (tokenizers::Tokenizer::encode).
-  virtual std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+  /// Token ids and types of a text, or of a pair of texts, with special tokens, and cut to
+  /// `most_tokens`, on the side that truncates_left() says (tokenizers::Tokenizer::encode).
+  virtual tokenizers::TypedIds encode_texts(const tokenizers::TextAndPair& texts,
                                             std::optional<int64_t> most_tokens) const = 0;
 
   virtual std::optional<int64_t> bos_token_id() const = 0;

@@ -126,18 +126,24 @@ void TokenizerEncoder::add_asked(std::vector<int64_t>& ids) const {
   if (options_.adds_eos && ids.back() != *eos_token_id()) ids.push_back(*eos_token_id());
 }
 
-std::vector<int64_t> TokenizerEncoder::encode_texts(const tokenizers::TextAndPair& texts,
+tokenizers::TypedIds TokenizerEncoder::encode_texts(const tokenizers::TextAndPair& texts,
                                                     std::optional<int64_t> most_tokens) const {
   const auto encode_up_to = [&](std::optional<int64_t> most) {
     std::optional<tokenizers::TokenLimit> limit;
     if (most) limit = tokenizers::TokenLimit{*most, truncates_left()};
-    std::vector<int64_t> ids = tokenizer_.encode(texts, /*add_special_tokens=*/true, limit);
-    add_asked(ids);
-    return ids;
+    tokenizers::TypedIds found = tokenizer_.encode(texts, /*add_special_tokens=*/true, limit);
+    const bool lacks_bos =
+        options_.adds_bos && !found.ids.empty() && found.ids.front() != bos_token_id();
+    add_asked(found.ids);
+    if (lacks_bos) found.types.insert(found.types.begin(), 0);
+    // An end of sequence is of the text before it.
+    const int64_t last = found.types.empty() ? 0 : found.types.back();
+    found.types.resize(found.ids.size(), last);
+    return found;
   };
-  std::vector<int64_t> ids = encode_up_to(most_tokens);
-  const int64_t num_over = std::ssize(ids) - most_tokens.value_or(std::ssize(ids));
-  if (num_over <= 0) return ids;
+  tokenizers::TypedIds found = encode_up_to(most_tokens);
+  const int64_t num_over = std::ssize(found.ids) - most_tokens.value_or(std::ssize(found.ids));
+  if (num_over <= 0) return found;
   if (num_over >= *most_tokens) {
     throw InputError(cat("a limit of ", *most_tokens,
                          " tokens leaves no room for a text beside the special tokens"));

@@ -32,7 +32,7 @@ class TokenizerEncoder final : public TextEncoder {
   const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
 
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override;
-  std::vector<int64_t> encode_texts(const tokenizers::TextAndPair& texts,
+  tokenizers::TypedIds encode_texts(const tokenizers::TextAndPair& texts,
                                     std::optional<int64_t> most_tokens) const override;
   std::optional<int64_t> bos_token_id() const override;
   std::optional<int64_t> eos_token_id() const override;

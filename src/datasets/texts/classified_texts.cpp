@@ -70,7 +70,8 @@ ClassifiedTextDataset::ClassifiedTextDataset(const SourceOptions& source, Classi
       most_tokens_(most_tokens),
       encoder_(encoder),
       pad_id_(classifier_pad_id(encoder, model.pad_token_id)),
-      classes_(std::move(model.labels)),
+      model_(std::move(model)),
+      classes_(model_.labels),
       source_(source) {
   at(0);  // wrong columns are an error now, not in the first batch
 }
@@ -90,7 +91,9 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   const tokenizers::TextAndPair texts{first, second};
   Sample sample;
   try {
-    sample.input_ids = encoder_.encode_texts(texts, most_tokens_);
+    tokenizers::TypedIds found = encoder_.encode_texts(texts, most_tokens_);
+    sample.input_ids = std::move(found.ids);
+    if (model_.has_token_types && second) sample.token_types = std::move(found.types);
   } catch (const InputError& error) {
     throw InputError(cat(source_.origin(index), ": ", error.what(),
                          most_tokens_ ? " [dataset.max_length]" : ""));
@@ -101,10 +104,10 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   }
   const int64_t num_tokens = std::ssize(sample.input_ids);
   if (num_tokens == most_tokens_) {
-    sample.num_cut = std::ssize(encoder_.encode_texts(texts, std::nullopt)) - num_tokens;
+    sample.num_cut = std::ssize(encoder_.encode_texts(texts, std::nullopt).ids) - num_tokens;
   }
   sample.labels.assign(sample.input_ids.size(), kIgnoreIndex);
-  sample.labels[classified_place(sample.input_ids, pad_id_)] =
+  sample.labels[classified_place(sample.input_ids, model_, pad_id_)] =
       classes_.class_of(required_column(row, columns_.label, source_, index),
                         cat(source_.origin(index), ": column '", columns_.label, "'"));
   sample.num_attended = num_tokens;

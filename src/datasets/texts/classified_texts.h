@@ -140,6 +140,7 @@ class ClassifiedTextDataset final : public Dataset {
   std::optional<int64_t> most_tokens_;
   const TextEncoder& encoder_;
   std::optional<int64_t> pad_id_;
+  ClassifierFacts model_;
   ClassTable classes_;
   RowSource source_;
 };

@@ -36,6 +36,7 @@ std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType 
 
 Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     : is_parallel_(config.are_branches_parallel()),
+      norms_sums_(config.has_norms_behind_sums()),
       sees_others_keys_(!config.layers[static_cast<size_t>(layer)].has_own_keys()),
       gives_keys_(config.layers[static_cast<size_t>(layer)].gives_keys),
       activation_(config.activation),
@@ -193,6 +194,7 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context,
                       SharedKeys& shared) const {
   context.key_adapters();
   if (attention_hc_) return run_streams(x, context);
+  if (norms_sums_) return run_normed_sums(x, context);
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;
   at::Tensor branch = mix(input, context, shared);
@@ -219,6 +221,17 @@ at::Tensor Block::run_streams(const at::Tensor& streams, const ForwardContext& c
   const nn::CollapsedStreams second = mlp_hc_->collapse(between);
   const at::Tensor branch = mlp_or_experts(mlp_pre_norm_->forward(second.input), context);
   return mlp_hc_->expand(branch, between, second);
+}
+
+/// Both branches, with a norm behind each one's sum with the residual.
+at::Tensor Block::run_normed_sums(const at::Tensor& x, const ForwardContext& context) const {
+  SharedKeys none;
+  const at::Tensor attended =
+      finish_branch(mix(x, context, none), nullptr, context, attention_site_);
+  const at::Tensor between = attention_post_norm_->add(attended, x).second;
+  const at::Tensor branch =
+      finish_branch(mlp_or_experts(between, context), nullptr, context, mlp_site_);
+  return mlp_post_norm_->add(branch, between).second;
 }
 
 at::Tensor Block::mlp_or_experts(const at::Tensor& input, const ForwardContext& context) const {

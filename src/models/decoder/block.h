@@ -22,7 +22,8 @@ namespace automodel::models::decoder {
 /// A parameter layer_scalar, before all of them, multiplies the result. Experts beside the MLP read
 /// and choose by its residual: dense_post_norm is behind the MLP alone, moe_pre_norm and
 /// moe_post_norm are around `moe`, and mlp_post_norm is behind the sum of both. With inputs of each
-/// layer: input_gate, input_proj and input_post_norm behind all of these.
+/// layer: input_gate, input_proj and input_post_norm behind all of these. With norms behind sums
+/// attention_post_norm and mlp_post_norm are of the sums.
 class Block : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -47,6 +48,7 @@ class Block : public torch::nn::Module, public nn::HookedModule {
 
  private:
   at::Tensor run_streams(const at::Tensor& streams, const ForwardContext& context) const;
+  at::Tensor run_normed_sums(const at::Tensor& x, const ForwardContext& context) const;
   at::Tensor mlp_or_experts(const at::Tensor& input, const ForwardContext& context) const;
   at::Tensor mix(const at::Tensor& input, const ForwardContext& context, SharedKeys& shared) const;
   at::Tensor with_layer_input(const at::Tensor& x, const at::Tensor& layer_input) const;
@@ -58,6 +60,7 @@ class Block : public torch::nn::Module, public nn::HookedModule {
                            const ForwardContext& context, const std::string& site) const;
 
   bool is_parallel_;
+  bool norms_sums_;
   bool sees_others_keys_;
   bool gives_keys_;
   kernels::Activation activation_;

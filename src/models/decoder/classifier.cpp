@@ -1,5 +1,6 @@
 #include "models/decoder/classifier.h"
 
+#include "core/text.h"
 #include "models/class_names.h"
 
 namespace automodel::models::decoder {
@@ -13,13 +14,25 @@ bool is_classifier(const Family& family, const Json& hf_config) {
   return first.is_string() && first.as_string() == family.classifier;
 }
 
+std::string_view class_head_module(const Family& family) {
+  return family.names.classes.substr(0, family.names.classes.find('.'));
+}
+
 DecoderConfig read_options(const Family& family, ConfigReader& reader) {
   DecoderConfig config = family.read_config(reader);
-  if (!is_classifier(family, reader.json())) return config;
+  if (!is_classifier(family, reader.json())) {
+    if (config.pooler) {
+      reader.problem(cat("a model of type '", family.model_type,
+                         "' is an encoder: this version trains it to classify texts alone "
+                         "(NeMoAutoModelForSequenceClassification)"));
+    }
+    return config;
+  }
   const ClassNames classes = class_names(reader.json());
   if (!classes.problem.empty()) reader.problem(classes.problem);
   config.num_labels = std::ssize(classes.names);
-  config.is_head_tied = config.has_head_bias = config.is_head_normed = false;
+  config.is_head_tied = config.is_head_normed = false;
+  config.has_head_bias = config.pooler.has_value();
   config.logit_scale = 1.0;
   config.final_softcap = 0;
   return config;

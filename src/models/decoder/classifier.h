@@ -9,9 +9,12 @@ namespace automodel::models::decoder {
 /// Whether `architectures` of a config.json names the family's class that classifies sequences.
 bool is_classifier(const Family& family, const Json& hf_config);
 
+/// The module, in transformers and its files, of the head of the family's class that classifies.
+std::string_view class_head_module(const Family& family);
+
 /// The options that the family reads. Where config.json's class classifies sequences, the head has
-/// a row a label (id2label, else num_labels, else two, as transformers counts them), without bias,
-/// scale or cap, and is not the embedding.
+/// a row a label (id2label, else num_labels, else two, as transformers counts them), without scale
+/// or cap, with a bias behind an encoder, and is not the embedding. An encoder is nothing else.
 DecoderConfig read_options(const Family& family, ConfigReader& reader);
 
 }  // namespace automodel::models::decoder

@@ -388,7 +388,9 @@ class BlockSizes final {
   /// projection's.
   int64_t output() const {
     if (config_.hyper_connections) return stream();
-    return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? stream() : 0;
+    const bool is_next_input =
+        config_.norm_placement == NormPlacement::kPost || config_.has_norms_behind_sums();
+    return is_next_input || norm_keeps_input() ? stream() : 0;
   }
 
   int64_t forward_working() const {
@@ -539,6 +541,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
     sizes.embedding += block.stream() / shape.element_size;
   }
   if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
+  if (config.has_placed_norm) sizes.embedding += block.stream();
   // All layers' inputs, and what the norm in them reads.
   if (config.layer_inputs) {
     sizes.embedding +=
@@ -556,6 +559,8 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
       config.num_layers() + (config.next_tokens ? config.next_tokens->num_own_layers() : 0);
   sizes.block_kept = kept / std::max<int64_t>(1, num_blocks);
   sizes.final_norm_kept = block.hidden_norm() + block.hidden() + block.streams_kept();
+  // A pooler keeps what it reads and gives, and both without what is dropped.
+  if (config.pooler) sizes.final_norm_kept = 4 * block.hidden();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels

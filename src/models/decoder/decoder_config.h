@@ -28,6 +28,7 @@ enum class NormPlacement {
   kPost,         ///< after each, before the residual sum (OLMo 2)
   kParallel,     ///< one before both, which take its result side by side (Cohere)
   kParallelTwo,  ///< one before each, both of the block's input (GPT-NeoX)
+  kBehindSums,   ///< after each residual sum (BERT)
 };
 
 enum class QkNorm {
@@ -223,6 +224,13 @@ struct LayerInputOptions {
   int64_t dim = 0;         ///< of one layer's input
 };
 
+/// What is between the last layer of an encoder and its head of classes, in the place of a norm: a
+/// linear layer with a bias, and tanh (BERT).
+struct PoolerOptions {
+  bool is_of_head = false;  ///< it is trained as the head is, and drops numbers of its input too
+  double dropout = 0;       ///< of what the head reads
+};
+
 /// The options of a decoder-only transformer of any family: all that its modules read.
 struct DecoderConfig {
   int64_t vocab_size = 0;
@@ -246,6 +254,7 @@ struct DecoderConfig {
   double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
   bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
   bool has_embedding_norm = false;  ///< embeddings are divided by their root mean square
+  bool has_placed_norm = false;     ///< a norm is behind the embeddings' sum with positions (BERT)
 
   int64_t value_dim = 0;     ///< of v of a head; 0: as q and k (MiMo)
   double value_scale = 1.0;  ///< of v
@@ -259,7 +268,11 @@ struct DecoderConfig {
   bool has_attention_output_bias = false;
   bool has_mlp_bias = false;
   bool has_learned_positions = false;
-  bool is_conv1d = false;  ///< projections are stored [in, out]
+  /// Rows of the positions' table before that of the first token. Where there are some, a token
+  /// that is the pad token is counted by no position (RoBERTa).
+  int64_t first_position = 0;
+  int64_t num_token_types = 0;  ///< rows of a table of Batch::token_types; 0: there is none
+  bool is_conv1d = false;       ///< projections are stored [in, out]
   bool is_head_tied = false;
   bool has_head_bias = false;   ///< of a head that is not tied
   bool is_head_normed = false;  ///< its product is with rows of length 1 (Baichuan 2)
@@ -302,6 +315,7 @@ struct DecoderConfig {
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
+  std::optional<PoolerOptions> pooler;
   std::optional<LayerInputOptions> layer_inputs;
   std::vector<nn::RopeOptions> ropes;
   bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM), else d and d + half
@@ -314,14 +328,22 @@ struct DecoderConfig {
   bool is_classifier() const { return num_labels > 0; }
   /// Rows of the head's weight: what a label may be.
   int64_t head_rows() const { return is_classifier() ? num_labels : vocab_size; }
+  /// The row of the positions' table that the pad token has, whose lookup gives no gradient; -1:
+  /// there is none.
+  int64_t padding_position() const { return first_position > 0 ? padding_idx : -1; }
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Dims of the hidden states between layers.
   int64_t stream_dims() const {
     return hyper_connections ? hyper_connections->stream_dims() : hidden_size;
   }
-  bool has_pre_norms() const { return norm_placement != NormPlacement::kPost; }
+  bool has_norms_behind_sums() const { return norm_placement == NormPlacement::kBehindSums; }
+  bool has_pre_norms() const {
+    return norm_placement != NormPlacement::kPost && !has_norms_behind_sums();
+  }
+  /// Whether a norm follows each branch, before or behind its residual sum.
   bool has_post_norms() const {
-    return norm_placement == NormPlacement::kSandwich || norm_placement == NormPlacement::kPost;
+    return norm_placement == NormPlacement::kSandwich || norm_placement == NormPlacement::kPost ||
+           has_norms_behind_sums();
   }
   /// Whether an MLP has a norm of its own before it.
   bool has_mlp_pre_norms() const {

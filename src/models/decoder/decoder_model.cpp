@@ -16,6 +16,7 @@
 #include "kernels/products/linear.h"
 #include "kernels/recurrence/linear_recurrence.h"
 #include "models/class_names.h"
+#include "models/decoder/classifier.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
@@ -65,7 +66,18 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     embed_positions_ = model->register_module(
         "embed_positions",
         std::make_shared<nn::Embedding>(
-            nn::EmbeddingOptions{config_.max_positions, config_.hidden_size}, dtype));
+            nn::EmbeddingOptions{config_.first_position + config_.max_positions,
+                                 config_.hidden_size, config_.padding_position()},
+            dtype));
+  }
+  if (config_.num_token_types > 0) {
+    embed_types_ = model->register_module(
+        "embed_types",
+        std::make_shared<nn::Embedding>(
+            nn::EmbeddingOptions{config_.num_token_types, config_.hidden_size}, dtype));
+  }
+  if (config_.has_placed_norm) {
+    embed_norm_ = model->register_module("embed_norm", make_norm(config_, dtype));
   }
   auto layers = model->register_module("layers", std::make_shared<nn::LayerList>());
   for (int64_t i = 0; i < config_.num_layers(); ++i) {
@@ -75,7 +87,17 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     hc_head_ = model->register_module(
         "hc_head", std::make_shared<nn::HyperHead>(*config_.hyper_connections, dtype));
   }
-  norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
+  if (config_.pooler) {
+    pooler_ = model->register_module(
+        "pooler", std::make_shared<nn::Linear>(
+                      nn::LinearOptions{.in_features = config_.hidden_size,
+                                        .out_features = config_.hidden_size,
+                                        .has_bias = true,
+                                        .takes_adapters = !config_.pooler->is_of_head},
+                      dtype));
+  } else {
+    norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
+  }
   if (!config_.is_head_tied) {
     lm_head_ = register_module(
         "lm_head",
@@ -188,17 +210,30 @@ at::Tensor DecoderModel::embed(const at::Tensor& token_ids, const ForwardContext
   return is_scale_own ? with_noise(x, context, embedding_noise_) : x;
 }
 
+/// The rows [B, S] or [1, S] of the positions' table.
+at::Tensor DecoderModel::positions(const tensor::Batch& batch) const {
+  const int64_t first = config_.first_position;
+  if (batch.position_ids.defined()) {
+    return first > 0 ? batch.position_ids + first : batch.position_ids;
+  }
+  if (first == 0) {
+    return at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
+  }
+  const at::Tensor counts = batch.input_ids.ne(config_.padding_idx).to(at::kLong);
+  return counts.cumsum(1) * counts + (first - 1);
+}
+
 /// The first block's input of the batch's embedded tokens.
 at::Tensor DecoderModel::place(at::Tensor embedded, const tensor::Batch& batch,
                                const ForwardContext& context) const {
   at::Tensor x = std::move(embedded);
-  if (embed_positions_) {
-    const at::Tensor positions =
-        batch.position_ids.defined()
-            ? batch.position_ids
-            : at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
-    x = x + embed_positions_->forward(positions);
+  if (embed_positions_) x = x + embed_positions_->forward(positions(batch));
+  if (embed_types_) {
+    x = x + embed_types_->forward(batch.token_types.defined()
+                                      ? batch.token_types
+                                      : at::zeros_like(batch.input_ids.narrow(0, 0, 1)));
   }
+  if (embed_norm_) x = embed_norm_->forward(x);
   x = dropout(x, context, "embedding", config_.embedding_dropout);
   // All streams begin as the embedding.
   return config_.hyper_connections ? x.repeat({1, 1, config_.hyper_connections->num_streams}) : x;
@@ -240,7 +275,16 @@ at::Tensor DecoderModel::transform(at::Tensor x, const std::vector<at::Tensor>& 
                             shared);
   }
   if (hc_head_) x = hc_head_->forward(x);
+  if (pooler_) return pool(x, *context);
   return norm_ ? norm_->forward(x) : x;
+}
+
+/// What the head reads of the last block's output x [B, S, D].
+at::Tensor DecoderModel::pool(const at::Tensor& x, const ForwardContext& context) const {
+  const PoolerOptions& options = *config_.pooler;
+  const double of_input = options.is_of_head ? options.dropout : 0;
+  const at::Tensor pooled = pooler_->forward(dropout(x, context, "pooler", of_input)).tanh();
+  return dropout(pooled, context, "head", options.dropout);
 }
 
 /// Operands whose product is that of x [..., D] and the weight [V, D] plus the bias [V]: the bias
@@ -545,11 +589,24 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
 
 std::vector<std::string> DecoderModel::unused_prefixes() const {
   if (!config_.is_classifier()) return {};
-  return {cat(family_.names.head, ".")};
+  std::vector<std::string> out = {cat(family_.names.head, ".")};
+  for (const std::string_view prefix : family_.unused_prefixes) {
+    if (!prefix.empty()) out.emplace_back(prefix);
+  }
+  return out;
+}
+
+std::string DecoderModel::class_head() const {
+  return config_.is_classifier() ? std::string(class_head_module(family_)) : "";
 }
 
 std::vector<std::string> DecoderModel::drawn_if_absent() const {
-  if (config_.is_classifier()) return {cat(kClassifierHead, ".")};
+  if (config_.is_classifier()) {
+    std::vector<std::string> out = {cat(class_head(), ".")};
+    if (config_.pooler && !config_.pooler->is_of_head)
+      out.push_back(cat(family_.names.pooler, "."));
+    return out;
+  }
   if (!mtp_) return {};
   return {cat(family_.names.next_token_layers, ".")};
 }

@@ -24,8 +24,9 @@
 namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
-/// model.embed_tokens, model.layer_inputs, model.embed_positions, model.layers.N, model.hc_head,
-/// model.norm, lm_head (absent when tied), mtp. In training the loss has a part of tokens further
+/// model.embed_tokens, model.layer_inputs, model.embed_positions, model.embed_types,
+/// model.embed_norm, model.layers.N, model.hc_head, model.norm or model.pooler, lm_head (absent
+/// when tied), mtp. In training the loss has a part of tokens further
 /// ahead, if the config says so.
 class DecoderModel final : public CausalLM,
                            public MaskedDenoiser,
@@ -70,6 +71,7 @@ class DecoderModel final : public CausalLM,
   std::vector<std::string> drawn_if_absent() const override;
   /// The head of the language model that a classifier is made of.
   std::vector<std::string> unused_prefixes() const override;
+  std::string class_head() const override;
   /// MLPs under the name of layers of experts, where a family has two and transformers writes one.
   std::map<std::string, std::string> stand_ins() const override;
 
@@ -100,6 +102,8 @@ class DecoderModel final : public CausalLM,
   at::Tensor embed(const at::Tensor& token_ids, const ForwardContext& context) const;
   at::Tensor place(at::Tensor embedded, const tensor::Batch& batch,
                    const ForwardContext& context) const;
+  at::Tensor positions(const tensor::Batch& batch) const;
+  at::Tensor pool(const at::Tensor& x, const ForwardContext& context) const;
   /// All layers and the norm behind them; `layer_inputs` has one for each layer, or none.
   at::Tensor transform(at::Tensor x, const std::vector<at::Tensor>& layer_inputs,
                        const std::shared_ptr<const ForwardContext>& context) const;
@@ -132,9 +136,12 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<LayerInputs> layer_inputs_;  // null without
   std::shared_ptr<nn::Embedding> embed_positions_;
+  std::shared_ptr<nn::Embedding> embed_types_;  // null without types of tokens
+  std::shared_ptr<nn::Norm> embed_norm_;        // null unless a norm is behind the embeddings' sum
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
+  std::shared_ptr<nn::Linear> pooler_;  // in an encoder, which has no norm there
   std::shared_ptr<nn::Linear> lm_head_;
   std::shared_ptr<NextTokenModule> mtp_;     // null without layers that predict further tokens
   std::shared_ptr<nn::TiedHead> tied_head_;  // null unless a tied head has adapters

@@ -37,7 +37,7 @@ void add_tp_rules(nn::ParallelPlan& plan, const DecoderConfig& config) {
       {config.is_mlp_gated ? "model.layers.*.mlp.gate_up_proj" : "model.layers.*.mlp.up_proj",
        TpStyle::kColwise},
       {"model.layers.*.mlp.down_proj", TpStyle::kRowwise},
-      {"model.norm", TpStyle::kSequenceNorm}};
+      {plan.final_norm, TpStyle::kSequenceNorm}};
   for (const bool is_mlp : {false, true}) {
     const std::string norm = cat("model.layers.*.", is_mlp ? "mlp" : "attention");
     if (is_mlp ? config.has_mlp_pre_norms() : config.has_pre_norms()) {
@@ -76,6 +76,10 @@ void add_reasons(nn::ParallelPlan& plan, const DecoderConfig& config) {
         "layers that see the keys which another layer's indexer chose (indexer_types) are not in "
         "this version with pp_size > 1");
   }
+  if (config.pooler) {
+    plan.no_tp_reasons.emplace_back("an encoder's pooler and embeddings are not split");
+    plan.no_pp_reasons.emplace_back("encoders are not in this version with pp_size > 1");
+  }
   if (config.layer_inputs) {
     constexpr const char* kWhat = "embeddings of each layer (hidden_size_per_layer_input) are not ";
     plan.no_tp_reasons.push_back(cat(kWhat, "split"));
@@ -109,7 +113,7 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.next_tokens) add_next_tokens(plan, *config.next_tokens);
   plan.embedding = "model.embed_tokens";
-  plan.final_norm = "model.norm";
+  plan.final_norm = config.pooler ? "model.pooler" : "model.norm";
   plan.head = config.is_head_tied ? "" : "lm_head";
   add_tp_rules(plan, config);
   add_reasons(plan, config);

@@ -54,13 +54,15 @@ struct StandIn {
 /// its models unless `build` is set. Classes are named as in transformers, as recipes and upstream
 /// do.
 struct Family {
-  std::string_view architecture;        ///< the model's class
+  std::string_view architecture;        ///< the model's class; an encoder's that classifies
   std::string_view model_type;          ///< its config.json's `model_type`
   std::string_view module = {};         ///< in transformers.models; "": same as model_type
   std::string_view config_class;        ///< the configuration's class
   std::string_view layer_class;         ///< the layers' class
   std::string_view experts_class = {};  ///< class of a layer's grouped experts; "": none
   std::string_view classifier = {};     ///< the class that classifies sequences; "": there is none
+  /// Classes of an encoder's folders, whose weights its classifier begins with.
+  std::array<std::string_view, 4> bases = {};
   UpstreamNames upstream = {};
 
   DecoderConfig (*read_config)(ConfigReader& reader);
@@ -74,6 +76,9 @@ struct Family {
   /// Name prefixes of tensors that its checkpoints have and the model lacks (layers that predict
   /// further tokens, towers): skipped when loading, copied when saving.
   std::array<std::string_view, 4> kept_prefixes = {};
+  /// Name prefixes of tensors that its files may have besides the head of a language model, and
+  /// that a classifier has no use for.
+  std::array<std::string_view, 3> unused_prefixes = {};
   std::array<StandIn, 5> stand_ins = {};
   bool trains_next_tokens = false;  ///< whether it reads num_nextn_predict_layers and builds them
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;

@@ -530,7 +530,14 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   if (config.layer_inputs) add_layer_inputs(builder, config, names);
   if (config.has_learned_positions) {
     builder.add(cat(names.positions, ".weight"), "model.embed_positions.weight",
-                {config.max_positions, config.hidden_size});
+                {config.first_position + config.max_positions, config.hidden_size});
+  }
+  if (config.num_token_types > 0) {
+    builder.add(cat(names.token_types, ".weight"), "model.embed_types.weight",
+                {config.num_token_types, config.hidden_size});
+  }
+  if (config.has_placed_norm) {
+    builder.add_norm(std::string(names.placed_norm), "model.embed_norm", config.hidden_size);
   }
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     add_layer(builder, config, names,
@@ -541,13 +548,16 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     add_hyper_connection(builder, config, "hc_head_", "model.hc_head.",
                          config.hyper_connections->num_streams, 1);
   }
-  builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
+  if (config.pooler) {
+    builder.add_rows({{std::string(names.pooler), config.hidden_size}}, "model.pooler",
+                     config.hidden_size, true);
+  } else {
+    builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
+  }
   if (!config.is_head_tied) {
-    const std::string_view head = config.is_classifier() ? kClassifierHead : names.head;
+    const std::string_view head = config.is_classifier() ? names.classes : names.head;
     builder.add(cat(head, ".weight"), "lm_head.weight", {config.head_rows(), config.hidden_size});
-    if (config.has_head_bias) {
-      builder.add(cat(names.head, ".bias"), "lm_head.bias", {config.vocab_size});
-    }
+    if (config.has_head_bias) builder.add(cat(head, ".bias"), "lm_head.bias", {config.head_rows()});
   }
   if (config.next_tokens) add_next_tokens(builder, config, names);
   return builder.take();

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "models/class_names.h"
 #include "models/decoder/decoder_config.h"
 #include "tensor/key_map.h"
 
@@ -16,6 +17,10 @@ struct HfNames {
   std::string_view layers = "model.layers";
   std::string_view final_norm = "model.norm";
   std::string_view head = "lm_head";
+  std::string_view classes = kClassifierHead;  ///< the head of the class that classifies
+  std::string_view token_types;                ///< an encoder's, as the next two
+  std::string_view placed_norm;                ///< behind the embeddings' sum
+  std::string_view pooler;
 
   std::string_view attention = "self_attn";
   std::string_view qkv;  ///< one tensor for all three; "": q, k and v

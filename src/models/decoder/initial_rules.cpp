@@ -76,6 +76,8 @@ InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
   InitRule rule = InitRule::normal(0.0, deviation);
   if (is("embed_tokens.weight")) {
     rule.zero_row = config.padding_idx;
+  } else if (is("embed_positions.weight")) {
+    rule.zero_row = config.padding_position();
   } else if (config.is_residual_init_scaled && (is("o_proj.weight") || is("down_proj.weight"))) {
     const double scaled = deviation / std::sqrt(2.0 * static_cast<double>(config.num_layers()));
     rule = InitRule::normal(0.0, scaled);

@@ -15,7 +15,7 @@ extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErni
 extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
     kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
     kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer,
-    kDeciLM, kLlada, kLlada2;
+    kDeciLM, kLlada, kLlada2, kBert, kRoberta, kXlmRoberta, kCamembert;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -90,6 +90,10 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kMuseGlimmer,
                                               &kDeciLM,
                                               &kLlada,
-                                              &kLlada2};
+                                              &kLlada2,
+                                              &kBert,
+                                              &kRoberta,
+                                              &kXlmRoberta,
+                                              &kCamembert};
 
 }  // namespace automodel::models::decoder

@@ -70,12 +70,14 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
     const auto findings = checkpoint::check_weights(folder, peft::base_keys(model), options);
     if (!findings.empty()) {
       const std::string text = join(findings, "; ");
-      const bool is_head = recipe.model.classifies && text.find(" score.weight ") != text.npos;
-      diagnostics.error(
-          place, cat("weights in ", recipe.model.folder, " do not fit the config: ", text,
-                     is_head ? "; checkpoint.skip_task_head_prefixes_for_base_model: ['score.'] "
-                               "draws a head for other classes"
-                             : ""));
+      const models::ClassHead head = models::class_head_of(recipe.model.hf_config);
+      const bool is_head =
+          recipe.model.classifies && text.find(cat(" ", head.rows, ".weight ")) != text.npos;
+      diagnostics.error(place,
+                        cat("weights in ", recipe.model.folder, " do not fit the config: ", text,
+                            is_head ? cat("; checkpoint.skip_task_head_prefixes_for_base_model: ['",
+                                          head.module, ".'] draws a head for other classes")
+                                    : ""));
     }
   } catch (const UserError& error) {
     diagnostics.error(place, error.what());

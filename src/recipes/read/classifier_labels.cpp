@@ -278,11 +278,14 @@ datasets::ClassifierFacts classifier_facts(const Recipe& recipe) {
   facts.labels = models::class_names(config).names;
   const Json* pad = config.find("pad_token_id");
   if (pad != nullptr && pad->is_int() && pad->as_int() >= 0) facts.pad_token_id = pad->as_int();
+  facts.is_encoder = models::is_encoder(config);
+  facts.has_token_types = models::num_token_types(config) > 1;
   return facts;
 }
 
 void name_pad_token(const Recipe& recipe, Json& hf_config) {
   if (!recipe.model.classifies || !recipe.dataset.plan->needs_tokenizer()) return;
+  if (models::is_encoder(recipe.model.hf_config)) return;  // it is classified by the first token
   const std::string folder = tokenizer_folder(recipe, recipe.dataset);
   if (folder.empty()) return;
   const auto encoder = datasets::load_text_encoder(folder, recipe.dataset.encoder_options);

@@ -38,15 +38,18 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
 
 /// Name prefixes of tensors that a continued checkpoint, or the adapter that a run begins with,
 /// holds beside adapters: a classifier's head.
-static std::vector<std::string> parts_from_elsewhere(const Recipe& recipe, bool is_resumed) {
+static std::vector<std::string> parts_from_elsewhere(const Recipe& recipe,
+                                                     const std::string& class_head,
+                                                     bool is_resumed) {
   const bool has_head =
-      recipe.peft && recipe.model.classifies && (is_resumed || recipe.peft->adapter_name_or_path);
-  return has_head ? std::vector{cat(peft::kSavedModule, ".")} : std::vector<std::string>();
+      recipe.peft && !class_head.empty() && (is_resumed || recipe.peft->adapter_name_or_path);
+  return has_head ? std::vector{cat(class_head, ".")} : std::vector<std::string>();
 }
 
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter) {
-  const std::vector<std::string> left_out = parts_from_elsewhere(recipe, is_resumed);
+  const std::vector<std::string> left_out =
+      parts_from_elsewhere(recipe, model.model().class_head(), is_resumed);
   if (recipe.model.draws_weights()) {
     draw_weights(model.parts, model.engine().parameters(), recipe.seed,
                  [&](const std::string& name) {
