@@ -144,6 +144,12 @@ std::optional<int64_t> vocabulary_size(const Json& hf_config) {
   return find(hf_config)->read_config(reader).vocab_size;
 }
 
+std::optional<int64_t> encoder_positions(const Json& hf_config) {
+  if (!is_encoder(hf_config)) return std::nullopt;
+  ConfigReader reader(hf_config);
+  return find(hf_config)->read_config(reader).max_positions;
+}
+
 bool sees_later_tokens(const Json& hf_config) {
   if (!hf_config.is_object() || !find_family(hf_config).is_known) return false;
   ConfigReader reader(hf_config);

@@ -53,6 +53,10 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config);
 /// Rows of the embedding; nullopt when config.json is not of a family built here.
 std::optional<int64_t> vocabulary_size(const Json& hf_config);
 
+/// Tokens of the longest sequence that an encoder's table of positions has rows for; nullopt for
+/// other models.
+std::optional<int64_t> encoder_positions(const Json& hf_config);
+
 /// Whether the model is a diffusion language model, whose attention sees later tokens too. False
 /// for a config.json that is not of a family built here.
 bool sees_later_tokens(const Json& hf_config);

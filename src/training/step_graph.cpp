@@ -18,6 +18,7 @@ using Sizes = std::vector<std::vector<int64_t>>;
 std::vector<at::Tensor*> tensors_of(tensor::Batch& batch) {
   std::vector<at::Tensor*> tensors = {&batch.input_ids, &batch.labels};
   if (batch.position_ids.defined()) tensors.push_back(&batch.position_ids);
+  if (batch.token_types.defined()) tensors.push_back(&batch.token_types);
   return tensors;
 }
 
@@ -26,6 +27,7 @@ Sizes sizes_of(const std::vector<tensor::Batch>& batches) {
   for (const tensor::Batch& batch : batches) {
     sizes.push_back(batch.input_ids.sizes().vec());
     sizes.back().push_back(batch.position_ids.defined() ? batch.needed_positions() : 0);
+    sizes.back().push_back(batch.token_types.defined() ? 1 : 0);
   }
   return sizes;
 }

@@ -2,6 +2,7 @@
 // (scripts/goldens/make_classifier_goldens.py).
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -10,6 +11,7 @@
 #include "models/flops.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel {
@@ -89,6 +91,24 @@ TEST(ClassifierConfigTest, AHeadOfClassesCountsInPlaceOfALanguageModels) {
   const double fewer = 6 * 7 * hidden * (vocab_size - 3);  // forward and backward of 7 tokens
   EXPECT_DOUBLE_EQ(models::training_flops(language)(1, 7) - models::training_flops(config)(1, 7),
                    fewer);
+}
+
+TEST(ClassifierConfigTest, AnEncodersPositionsAreThoseBehindThePadTokens) {
+  EXPECT_EQ(models::encoder_positions(classifier_config("bert")), 32);
+  EXPECT_EQ(classifier_config("roberta").at("max_position_embeddings").as_int(), 36);
+  EXPECT_EQ(models::encoder_positions(classifier_config("roberta")), 32);
+  EXPECT_EQ(models::encoder_positions(classifier_config("gpt2")), std::nullopt);
+}
+
+/// A folder of an encoder without a head of classes is no model here, but its classifier is.
+TEST(ClassifierConfigTest, AnEncoderIsBuiltAsClassifierAlone) {
+  Json config = classifier_config("roberta");
+  config["architectures"] = Json(Json::Array{Json("RobertaForMaskedLM")});
+  EXPECT_EQ(models::classifier_of(config), "RobertaForSequenceClassification");
+  EXPECT_FALSE(models::is_classifier(config));
+  EXPECT_THAT(test::error_of<InputError>([&] { models::build_causal_lm(config, at::kFloat); }),
+              testing::HasSubstr("an encoder: this version trains it to classify texts alone"));
+  EXPECT_FALSE(models::sees_later_tokens(config));
 }
 
 TEST(ClassifierConfigTest, AFamilyWithoutSuchAClassHasNone) {

@@ -102,6 +102,25 @@ TEST_P(QloraGoldenTest, FrozenWeightsAreBytesAndTheRestIsAsItWas) {
             quantized.num_elements_before + quantized.engine->num_trained_parameters());
 }
 
+/// The head of a classifier is trained whole, all its layers; BERT's pooler is none of them.
+TEST(QloraTest, AHeadOfTwoLayersStaysInFloats) {
+  for (const char* encoder : {"roberta", "bert"}) {
+    const auto model = models::build_causal_lm(
+        Json::parse_file(
+            test::source_file(cat("tests/golden/classifiers/", encoder, "/config.json"))),
+        at::kFloat);
+    for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
+    quantize_base(*model, {});
+    bool has_pooler = false;
+    for (const QuantizedMatrix& matrix : quantized_matrices(*model)) {
+      EXPECT_FALSE(matrix.name.starts_with("classifier.")) << matrix.name;
+      has_pooler = has_pooler || matrix.name == "bert.pooler.dense.weight";
+    }
+    EXPECT_EQ(quantized_matrices(*model).size(), has_pooler ? 13 : 12) << encoder;
+    EXPECT_EQ(has_pooler, std::string(encoder) == "bert");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, QloraGoldenTest, testing::Values("llama_nf4", "qwen3_fp4"),
                          [](const auto& info) { return info.param; });
 
