@@ -61,6 +61,11 @@ void check_draft(const std::string& text, const DraftRequest& request) {
 
 DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
   DraftFacts facts{.model = look_at_model(request.model, "--model", reporter)};
+  if (facts.model.is_encoder && request.task != "classify") {
+    throw UnsupportedError(cat("--model ", request.model,
+                               " is an encoder, which this version trains to classify texts alone: "
+                               "--task classify"));
+  }
   if (!request.teacher.empty()) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);
   }

@@ -242,9 +242,12 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
   folder.write("broken/config.json", "{");
   expect_error({"--task", "sft", "--model", folder.file("broken"), "--data", rows}, 3,
                "not valid JSON");
-  folder.write("other/config.json",
-               "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}");
+  folder.write("other/config.json", "{\"architectures\": [\"T5Model\"], \"model_type\": \"t5\"}");
   expect_error({"--task", "sft", "--model", folder.file("other"), "--data", rows}, 6, "--model");
+  folder.write("encoder/config.json",
+               "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}");
+  expect_error({"--task", "sft", "--model", folder.file("encoder"), "--data", rows}, 6,
+               "classify texts alone: --task classify");
 }
 
 TEST(NewCommandTest, ADraftThatTheCheckFindsWrongIsNotWritten) {

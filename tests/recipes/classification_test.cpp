@@ -398,7 +398,7 @@ const Classified kMistakes[] = {
     {"an_encoder_over_tensor_ranks",
      {of_model("tiny_encoder"), "--distributed.strategy=fsdp2", "--distributed.tp_size=2",
       "--world-size=2"},
-     6,
+     2,
      "an encoder's pooler and embeddings are not split"},
     {"an_encoder_as_language_model",
      {of_model("tiny_encoder"),
