@@ -396,7 +396,11 @@ class MergedSource final : public checkpoint::TensorSource {
       }
       if (class_head_.contains(name)) continue;
       if (module.empty()) {
-        faults.push_back(cat(name, " is no tensor of a LoRA adapter"));
+        faults.push_back(is_of_head(name, models::kClassifierHead)
+                             ? cat(name,
+                                   " is the head of a classifier, and the base's family has "
+                                   "none of that name")
+                             : cat(name, " is no tensor of a LoRA adapter"));
       } else if (file_.find(cat(module, kLoraA)) == nullptr) {
         faults.push_back(cat("there is no ", module, kLoraA));
       } else if (name.ends_with(kLoraMagnitude) &&

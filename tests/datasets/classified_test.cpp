@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/encoders.h"
+#include "datasets/loading/packing.h"
 #include "datasets/pretraining/mock_classified.h"
 #include "datasets/texts/classified_texts.h"
 #include "support/temporary_directory.h"
@@ -37,6 +38,28 @@ std::string error_of_row(const std::string& row) {
     return replace_all(error.what(), path, "rows.jsonl");
   }
   return "";
+}
+
+/// ByteEncoder gives the second text of a pair type 1.
+TEST(ClassifiedTextsTest, AnEncodersPairsHaveTypesAlsoInPacks) {
+  const TemporaryDirectory folder;
+  const ByteEncoder encoder;
+  SequenceClassificationDatasetConfig config;
+  config.path_or_dataset_id = {folder.write("rows.jsonl",
+                                            "{\"text\": \"ab\", \"d\": \"c\", \"label\": 1}\n"
+                                            "{\"text\": \"e\", \"d\": \"fg\", \"label\": 0}\n")};
+  config.text_pair_column = "d";
+  const auto dataset = [&](int64_t num_types) {
+    ClassifierFacts model = kTwoClasses;
+    model.is_encoder = true;
+    model.num_token_types = num_types;
+    return std::make_unique<ClassifiedTextDataset>(config, encoder, model);
+  };
+  EXPECT_THAT(dataset(2)->at(0).token_types, ElementsAre(0, 0, 1));
+  EXPECT_THAT(dataset(2)->at(0).labels, ElementsAre(1, kIgnoreIndex, kIgnoreIndex));
+  EXPECT_THAT(dataset(1)->at(0).token_types, ElementsAre());
+  const PackedDataset packs(dataset(2), {.pack_size = 8, .num_threads = 1}, nullptr);
+  EXPECT_THAT(packs.at(0).token_types, ElementsAre(0, 0, 1, 0, 1, 1));
 }
 
 TEST(ClassifiedTextsTest, ALastTokenHasTheClassAndNoOtherOne) {

@@ -197,6 +197,11 @@ Sample PackedDataset::at(int64_t index) const {
     sample.labels.resize(attended);
     sample.input_ids.resize(length, sample.pad_id);
     sample.labels.resize(length, kIgnoreIndex);
+    if (!sample.token_types.empty()) {
+      pack.token_types.resize(pack.input_ids.size(), 0);
+      pack.token_types.insert(pack.token_types.end(), sample.token_types.begin(),
+                              sample.token_types.end());
+    }
     pack.input_ids.insert(pack.input_ids.end(), sample.input_ids.begin(), sample.input_ids.end());
     pack.labels.insert(pack.labels.end(), sample.labels.begin(), sample.labels.end());
     pack.document_lengths.push_back(static_cast<int64_t>(length));

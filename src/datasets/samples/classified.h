@@ -17,8 +17,8 @@ namespace automodel::datasets {
 struct ClassifierFacts {
   std::vector<std::string> labels;                     ///< names by id: id2label of config.json
   std::optional<int64_t> pad_token_id = std::nullopt;  ///< of config.json
-  bool is_encoder = false;       ///< a sequence is classified by its first token, else by its last
-  bool has_token_types = false;  ///< the model tells the second text of a pair from the first
+  bool is_encoder = false;      ///< a sequence is classified by its first token, else by its last
+  int64_t num_token_types = 0;  ///< the model's; with two it tells the texts of a pair apart
 };
 
 /// Finds the classes that rows name.

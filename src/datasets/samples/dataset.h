@@ -32,8 +32,8 @@ struct Sample {
   /// one document. Attention stays inside a document, and its positions begin at 0.
   std::vector<int64_t> document_lengths = {};
   int64_t num_cut = 0;  ///< tokens that truncation left out
-  /// Of each token, 1 in the second text of a pair, for encoders that tell them apart; empty: all
-  /// 0.
+  /// Types of the tokens, 1 in the second text of a pair, for encoders that tell them apart; those
+  /// behind its end are 0.
   std::vector<int64_t> token_types = {};
   /// The prompt's end and the answer's beginning are one token, which counts as the prompt's.
   bool has_merged_border = false;

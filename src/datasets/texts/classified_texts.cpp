@@ -93,10 +93,16 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   try {
     tokenizers::TypedIds found = encoder_.encode_texts(texts, most_tokens_);
     sample.input_ids = std::move(found.ids);
-    if (model_.has_token_types && second) sample.token_types = std::move(found.types);
+    if (model_.num_token_types > 1 && second) sample.token_types = std::move(found.types);
   } catch (const InputError& error) {
     throw InputError(cat(source_.origin(index), ": ", error.what(),
                          most_tokens_ ? " [dataset.max_length]" : ""));
+  }
+  for (const int64_t type : sample.token_types) {
+    if (type < model_.num_token_types) continue;
+    throw InputError(cat(source_.origin(index), ": the tokenizer gives a token the type ", type,
+                         ", and the model has ", model_.num_token_types,
+                         " (type_vocab_size of config.json): is this the model's tokenizer?"));
   }
   if (sample.input_ids.empty()) {
     throw InputError(cat(source_.origin(index), ": column '", columns_.text,

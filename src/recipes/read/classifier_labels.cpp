@@ -279,7 +279,7 @@ datasets::ClassifierFacts classifier_facts(const Recipe& recipe) {
   const Json* pad = config.find("pad_token_id");
   if (pad != nullptr && pad->is_int() && pad->as_int() >= 0) facts.pad_token_id = pad->as_int();
   facts.is_encoder = models::is_encoder(config);
-  facts.has_token_types = models::num_token_types(config) > 1;
+  facts.num_token_types = models::num_token_types(config);
   return facts;
 }
 
