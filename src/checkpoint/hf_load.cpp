@@ -15,8 +15,17 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kBasePrefixes = {"model.", "transformer.", "gpt_neox.",
-                                                           "backbone."};
+constexpr std::array<std::string_view, 6> kBasePrefixes = {"model.",    "transformer.", "gpt_neox.",
+                                                           "backbone.", "bert.",        "roberta."};
+
+/// Whether a folder's tensor is one of those that are skipped, be it that the folder leaves the
+/// prefix of the base out, as a model without a head is saved.
+bool is_skipped(const std::string& name, const std::vector<std::string>& prefixes) {
+  return has_prefix(name, prefixes) ||
+         std::ranges::any_of(kBasePrefixes, [&](std::string_view base) {
+           return has_prefix(cat(base, name), prefixes);
+         });
+}
 
 /// Buffers that older versions of transformers saved and that are computed here.
 bool is_known_buffer(std::string_view name) {
@@ -117,7 +126,7 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     match.missing.push_back(absent_head->name);
   }
   for (const std::string& name : folder.names()) {
-    if (used.contains(name) || is_known_buffer(name) || has_prefix(name, options.skipped_prefixes))
+    if (used.contains(name) || is_known_buffer(name) || is_skipped(name, options.skipped_prefixes))
       continue;
     if (is_head_name(name) && !has_head && embedding != match.places.end() &&
         folder.find(name)->entry->shape == embedding->second.entry->shape) {

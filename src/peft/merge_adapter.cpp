@@ -358,6 +358,14 @@ class MergedSource final : public checkpoint::TensorSource {
     const auto model = models::build_causal_lm(config, at::kFloat);
     replaced_ = model->unused_prefixes();
     replaced_.push_back(cat(head.module, "."));
+    tensor::KeyMap of_base = model->key_map();
+    std::erase_if(of_base, [&](const auto& part) { return is_of_head(part.name, head.module); });
+    checkpoint::LoadOptions options;
+    options.skipped_prefixes = replaced_;
+    options.stand_ins = model->stand_ins();
+    for (std::string& finding : checkpoint::check_weights(base_, of_base, options)) {
+      faults.push_back(cat("of the base's tensors ", finding));
+    }
     for (const tensor::ParameterPart& part : model->key_map()) {
       if (!is_of_head(part.name, head.module)) continue;
       const checkpoint::TensorEntry* own = file_.find(part.name);

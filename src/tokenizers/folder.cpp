@@ -353,6 +353,11 @@ FolderSettings read_folder(const std::string& folder, const Document& document) 
                                 : side == "left";
   const Json* most = tokenizer_config.find("model_max_length");
   if (most != nullptr && most->is_number()) settings.model_max_length = most->as_double();
+  if (const Json* inputs = tokenizer_config.find("model_input_names");
+      inputs != nullptr && inputs->is_array()) {
+    settings.gives_types =
+        std::ranges::find(inputs->as_array(), Json("token_type_ids")) != inputs->as_array().end();
+  }
   settings.chat_template = find_chat_template(folder, tokenizer_config);
   SpecialTokenEntries entries(tokenizer_config);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {

@@ -36,6 +36,7 @@ struct FolderSettings {
   std::vector<AddedToken> special_tokens;
 
   bool truncates_left = false;
+  bool gives_types = true;  ///< models are to be given the types of tokens beside them
   std::optional<double> model_max_length;  ///< may be far beyond 64 bits, which means no limit
   std::optional<TemplateText> chat_template;
 };

@@ -339,6 +339,10 @@ bool Tokenizer::truncates_left() const {
   return state_->settings.truncates_left;
 }
 
+bool Tokenizer::gives_types() const {
+  return state_->settings.gives_types;
+}
+
 const std::optional<TemplateText>& Tokenizer::chat_template() const {
   return state_->settings.chat_template;
 }

@@ -104,6 +104,10 @@ class Tokenizer final {
   /// truncation, is left: long texts lose their beginning.
   bool truncates_left() const;
 
+  /// Whether models are to be given the types of tokens, as far as tokenizer_config.json says
+  /// (model_input_names).
+  bool gives_types() const;
+
   /// model_max_length of tokenizer_config.json, a number of tokens; 1e30 and the like mean no
   /// limit.
   std::optional<double> model_max_length() const;

@@ -2,6 +2,7 @@
 // (scripts/goldens/make_classifier_goldens.py).
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,6 +99,30 @@ TEST(ClassifierConfigTest, AnEncodersPositionsAreThoseBehindThePadTokens) {
   EXPECT_EQ(classifier_config("roberta").at("max_position_embeddings").as_int(), 36);
   EXPECT_EQ(models::encoder_positions(classifier_config("roberta")), 32);
   EXPECT_EQ(models::encoder_positions(classifier_config("gpt2")), std::nullopt);
+}
+
+/// Texts behind one another in a sequence, with pad tokens inside, have the logits that they have
+/// alone.
+TEST(ClassifierPacksTest, PadTokensInsideAreCountedAsAlone) {
+  const auto model = test::load_golden_model("classifiers/roberta");
+  model->eval();
+  constexpr int64_t kPad = 3;
+  const at::Tensor first = at::tensor(std::vector<int64_t>{7, kPad, 9, 11}).unsqueeze(0);
+  const at::Tensor second = at::tensor(std::vector<int64_t>{5, 6, kPad, kPad, 8}).unsqueeze(0);
+  const at::NoGradGuard no_grad;
+  const auto logits = [&](const tensor::Batch& batch) {
+    return model->logits(model->hidden_states(batch));
+  };
+  tensor::Batch pack;
+  pack.input_ids = at::cat({first, second}, 1);
+  pack.position_ids = at::cat({at::arange(4, at::kLong), at::arange(5, at::kLong)}).unsqueeze(0);
+  pack.document_ids = at::cat({at::zeros({4}, at::kLong), at::ones({5}, at::kLong)}).unsqueeze(0);
+  tensor::Batch alone;
+  alone.input_ids = first;
+  const at::Tensor of_first = logits(alone);
+  alone.input_ids = second;
+  const at::Tensor expected = at::cat({of_first, logits(alone)}, 1);
+  EXPECT_LE((logits(pack) - expected).abs().max().item<double>(), 1e-5);
 }
 
 /// A folder of an encoder without a head of classes is no model here, but its classifier is.

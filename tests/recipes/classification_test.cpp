@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
+#include "core/file.h"
+#include "core/text.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -76,6 +79,68 @@ TEST_P(ClassifiedModelTest, LossesAndAccuraciesAreThoseOfPython) {
   EXPECT_THAT(run.out + run.err,
               HasSubstr(cat("| accuracy ", is_encoder ? "0.7500" : "0.2500", " |")));
   EXPECT_THAT(run.out + run.err, HasSubstr("2 classes"));
+}
+
+/// A folder like tests/recipes/data/tiny_encoder whose tensors have other names: `from` in them is
+/// replaced by `to`.
+std::string renamed_encoder(const TemporaryDirectory& folder, const std::string& from,
+                            const std::string& to) {
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_encoder"),
+                        folder.file("encoder"));
+  const std::string path = folder.file("encoder/model.safetensors");
+  std::string bytes = read_file(path);
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  std::string header = replace_all(bytes.substr(sizeof size, size), from, to);
+  EXPECT_LE(header.size(), size);
+  header.resize(size, ' ');
+  write_file_atomic(path, bytes.replace(sizeof size, size, header));
+  return cat("--model.pretrained_model_name_or_path=", folder.file("encoder"));
+}
+
+/// AutoModel saves an encoder without its name before the tensors'.
+TEST(ClassificationTest, AnEncoderSavedAloneIsTheSame) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      classify(folder.file("run"), {renamed_encoder(folder, "\"bert.", "\"")});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json expected = goldens("tiny_encoder");
+  const double loss = expected.at("records").as_array().back().at("loss").as_double();
+  EXPECT_NEAR(read_records(folder.file("run/training.jsonl")).back().at("loss").as_double(), loss,
+              2e-6 * loss);
+}
+
+TEST(ClassificationTest, APoolerThatTheFolderLacksIsDrawnButNotBesideAdapters) {
+  const TemporaryDirectory folder;
+  const std::string model = renamed_encoder(folder, "\"bert.pooler.", "\"cls.seq.");
+  const ProgramResult whole = classify(folder.file("run"), {model});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_THAT(whole.err, HasSubstr("no tensors of bert.pooler.dense.; they are drawn"));
+  for (const char* command : {"check", "run"}) {
+    const ProgramResult adapted = test::run_program(
+        classification(command, folder.file("adapted"),
+                       {model, "--peft._target_=nemo_automodel.components._peft.lora.PeftConfig",
+                        "--peft.target_modules=['*.query']"}));
+    EXPECT_NE(adapted.status, 0);
+    EXPECT_THAT(adapted.out + adapted.err,
+                HasSubstr("have no tensors of bert.pooler.dense.: they would be drawn and stay as "
+                          "they are beside adapters"));
+  }
+}
+
+TEST(ClassificationTest, ATextThatIsLongerThanAnEncodersPositionsIsNamed) {
+  const TemporaryDirectory folder;
+  std::string words;
+  for (int i = 0; i < 80; ++i) words += "dog ";
+  const std::string rows =
+      folder.write("rows.jsonl",
+                   cat("{\"sentence1\": \"", words, "\", \"sentence2\": \"cat\", \"label\": 1}\n"));
+  const ProgramResult run =
+      classify(folder.file("run"),
+               {of_model("tiny_encoder"), "--dataset.max_length=none", "--dataset.split=train",
+                cat("--dataset.path_or_dataset_id=", rows), "--validation_dataset=none"});
+  EXPECT_NE(run.status, 0);
+  EXPECT_THAT(run.err, HasSubstr("the model has positions for 64: max_length: 64 cuts texts"));
 }
 
 /// A run on several ranks that computes what one rank does.

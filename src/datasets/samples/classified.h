@@ -17,7 +17,9 @@ namespace automodel::datasets {
 struct ClassifierFacts {
   std::vector<std::string> labels;                     ///< names by id: id2label of config.json
   std::optional<int64_t> pad_token_id = std::nullopt;  ///< of config.json
-  bool is_encoder = false;      ///< a sequence is classified by its first token, else by its last
+  bool is_encoder = false;  ///< a sequence is classified by its first token, else by its last
+  /// Tokens of the longest text that an encoder's table of positions has rows for; absent: any.
+  std::optional<int64_t> num_positions = std::nullopt;
   int64_t num_token_types = 0;  ///< the model's; with two it tells the texts of a pair apart
 };
 

@@ -35,6 +35,8 @@ class TextEncoder {
   virtual bool add_bos_token() const = 0;
   /// The tokenizer's own limit of a text's tokens (model_max_length), if it names one.
   virtual std::optional<double> model_max_length() const { return std::nullopt; }
+  /// Whether models are to be given the types of tokens that encode_texts() returns.
+  virtual bool gives_types() const { return true; }
   /// Whether a text that is too long loses its beginning instead of its end.
   virtual bool truncates_left() const { return false; }
   virtual bool has_chat_template() const = 0;

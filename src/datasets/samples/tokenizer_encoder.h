@@ -39,6 +39,7 @@ class TokenizerEncoder final : public TextEncoder {
   std::optional<int64_t> pad_token_id() const override;
   bool add_bos_token() const override { return options_.adds_bos; }
   std::optional<double> model_max_length() const override { return tokenizer_.model_max_length(); }
+  bool gives_types() const override { return tokenizer_.gives_types(); }
   bool truncates_left() const override {
     return options_.truncates_left.value_or(tokenizer_.truncates_left());
   }

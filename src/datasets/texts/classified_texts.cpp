@@ -93,7 +93,9 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
   try {
     tokenizers::TypedIds found = encoder_.encode_texts(texts, most_tokens_);
     sample.input_ids = std::move(found.ids);
-    if (model_.num_token_types > 1 && second) sample.token_types = std::move(found.types);
+    if (model_.num_token_types > 1 && second && encoder_.gives_types()) {
+      sample.token_types = std::move(found.types);
+    }
   } catch (const InputError& error) {
     throw InputError(cat(source_.origin(index), ": ", error.what(),
                          most_tokens_ ? " [dataset.max_length]" : ""));
@@ -109,6 +111,11 @@ Sample ClassifiedTextDataset::at(int64_t index) const {
                          "' is a text without any token, and nothing can be classified"));
   }
   const int64_t num_tokens = std::ssize(sample.input_ids);
+  if (num_tokens > model_.num_positions.value_or(num_tokens)) {
+    throw InputError(cat(source_.origin(index), ": a text of ", num_tokens,
+                         " tokens, and the model has positions for ", *model_.num_positions,
+                         ": max_length: ", *model_.num_positions, " cuts texts"));
+  }
   if (num_tokens == most_tokens_) {
     sample.num_cut = std::ssize(encoder_.encode_texts(texts, std::nullopt).ids) - num_tokens;
   }

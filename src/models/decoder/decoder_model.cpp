@@ -213,14 +213,18 @@ at::Tensor DecoderModel::embed(const at::Tensor& token_ids, const ForwardContext
 /// The rows [B, S] or [1, S] of the positions' table.
 at::Tensor DecoderModel::positions(const tensor::Batch& batch) const {
   const int64_t first = config_.first_position;
-  if (batch.position_ids.defined()) {
-    return first > 0 ? batch.position_ids + first : batch.position_ids;
-  }
+  const at::Tensor places = at::arange(batch.sequence_length(), batch.input_ids.options());
   if (first == 0) {
-    return at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
+    return batch.position_ids.defined() ? batch.position_ids : places.unsqueeze(0);
   }
+  // Pad tokens, inside a text too, are not counted and have the position before the first.
   const at::Tensor counts = batch.input_ids.ne(config_.padding_idx).to(at::kLong);
-  return counts.cumsum(1) * counts + (first - 1);
+  at::Tensor counted = counts.cumsum(1);
+  if (batch.position_ids.defined()) {
+    const at::Tensor begins = places - batch.position_ids;  // of each token's document
+    counted = counted - (counted - counts).gather(1, begins);
+  }
+  return counted * counts + (first - 1);
 }
 
 /// The first block's input of the batch's embedded tokens.

@@ -19,7 +19,8 @@ inline constexpr std::string_view kNoContextParallelIndexer =
 
 /// Why attention in both directions cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelBothWays =
-    "attention to later tokens, as diffusion language models have it, is not in this version with "
+    "attention to later tokens, as encoders and diffusion language models have it, is not in this "
+    "version with "
     "cp_size > 1";
 
 /// Why compressed attention cannot be split over a sequence's positions.

@@ -38,6 +38,10 @@ DecoderConfig read_encoder_kind(ConfigReader& reader, const EncoderKind& kind) {
   }
   config.padding_idx = static_cast<int64_t>(
       reader.not_negative("pad_token_id", static_cast<double>(kind.pad_token_id)));
+  if (config.padding_idx >= config.vocab_size) {
+    reader.problem(
+        cat("pad_token_id ", config.padding_idx, " is outside vocab_size ", config.vocab_size));
+  }
   config.max_positions = reader.size("max_position_embeddings", 512);
   if (kind.counts_from_pad) {
     config.first_position = config.padding_idx + 1;

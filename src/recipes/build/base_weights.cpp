@@ -47,13 +47,25 @@ std::vector<std::string> absent_parts(const models::CausalLM& model,
                                       const checkpoint::HfFolder& folder) {
   std::vector<std::string> prefixes = model.drawn_if_absent();
   std::erase_if(prefixes, [&](const std::string& prefix) {
-    return std::ranges::any_of(folder.names(),
-                               [&](const std::string& name) { return name.starts_with(prefix); });
+    return std::ranges::any_of(model.key_map(), [&](const tensor::ParameterPart& part) {
+      return part.name.starts_with(prefix) && checkpoint::find_name(folder, part.name);
+    });
   });
   return prefixes;
 }
 
 }  // namespace
+
+std::string missing_beside_adapters(const models::CausalLM& model,
+                                    const checkpoint::HfFolder& folder) {
+  if (model.class_head().empty()) return "";
+  std::vector<std::string> absent = absent_parts(model, folder);
+  std::erase(absent, model.class_head() + ".");
+  if (absent.empty()) return "";
+  return cat("weights in ", folder.path(), " have no tensors of ", join(absent, ", "),
+             ": they would be drawn and stay as they are beside adapters, whose folder does not "
+             "hold them; begin with a folder that has them, or train without peft");
+}
 
 checkpoint::LoadOptions load_options(const models::CausalLM& model,
                                      const checkpoint::HfFolder& folder) {

@@ -24,6 +24,11 @@ at::ScalarType storage_dtype(const ModelRecipe& model);
 checkpoint::LoadOptions load_options(const models::CausalLM& model,
                                      const checkpoint::HfFolder& folder);
 
+/// What a classifier's folder lacks besides its head, so that adapters on it cannot be trained: a
+/// text for the user. "" where it lacks nothing.
+std::string missing_beside_adapters(const models::CausalLM& model,
+                                    const checkpoint::HfFolder& folder);
+
 /// Draws the values of the tensors for which `is_drawn` returns true, by the rules that the model's
 /// parts state, keyed by the tensor's name and `seed`.
 void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,

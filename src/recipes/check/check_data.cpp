@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "models/catalog.h"
 #include "recipes/check/place_of.h"
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/new_findings.h"
@@ -34,12 +35,13 @@ void check_positions(const Recipe& recipe, const DatasetSection& section,
   const Json* positions = of_text.find("n_positions");  // GPT-2's
   if (positions == nullptr) positions = of_text.find("max_position_embeddings");
   if (positions == nullptr || !positions->is_int()) return;
+  const int64_t usable = models::encoder_positions(config).value_or(positions->as_int());
   for (const char* key : {"seq_length", "seq_len", "max_length", "max_seq_len"}) {
     const Node* written = section.node.find(key);
     const std::optional<int64_t> length = written ? written->int_value() : std::nullopt;
-    if (!length || *length <= positions->as_int()) continue;
+    if (!length || *length <= usable) continue;
     diagnostics.warning(*written,
-                        cat(key, " ", *length, " is longer than the ", positions->as_int(),
+                        cat(key, " ", *length, " is longer than the ", usable,
                             " positions that the model was made for, by its config.json"));
   }
 }

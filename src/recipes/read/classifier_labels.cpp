@@ -280,6 +280,7 @@ datasets::ClassifierFacts classifier_facts(const Recipe& recipe) {
   if (pad != nullptr && pad->is_int() && pad->as_int() >= 0) facts.pad_token_id = pad->as_int();
   facts.is_encoder = models::is_encoder(config);
   facts.num_token_types = models::num_token_types(config);
+  facts.num_positions = models::encoder_positions(config);
   return facts;
 }
 

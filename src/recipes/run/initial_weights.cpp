@@ -21,6 +21,11 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
   left_out.insert(left_out.end(), from_elsewhere.begin(), from_elsewhere.end());
   std::vector<std::string> drawn;
   slow_work.run("loading the weights", [&] {
+    if (recipe.peft) {
+      const std::string missing =
+          missing_beside_adapters(model.model(), checkpoint::HfFolder::open(recipe.model.folder));
+      if (!missing.empty()) throw InputError(missing);
+    }
     drawn = load_base_weights(recipe.model.folder, model.model(), model.engine().parameters(),
                               left_out, reporter, &slow_work.progress());
   });
