@@ -169,7 +169,8 @@ bool is_head_name(std::string_view name) {
 
 bool is_embedding_name(std::string_view name) {
   return std::ranges::any_of(
-      std::array{"embed_tokens.weight", "wte.weight", "embed.weight", "embed_in.weight"},
+      std::array{"embed_tokens.weight", "wte.weight", "embed.weight", "embed_in.weight",
+                 "shared.weight"},
       [&](const char* own) { return name == own || name.ends_with(cat(".", own)); });
 }
 

@@ -23,4 +23,7 @@ class AddedParameters final {
   std::vector<ParameterInit> values_;
 };
 
+/// Puts `parts` in place of the key map's parts of the same parameters (CausalLM::replace_parts).
+void replace_parts(tensor::KeyMap& keys, const tensor::KeyMap& parts);
+
 }  // namespace automodel::models

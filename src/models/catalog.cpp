@@ -121,6 +121,11 @@ int64_t num_token_types(const Json& hf_config) {
   return find(hf_config)->read_config(reader).num_token_types;
 }
 
+bool reads_sources(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  return family != nullptr && family->is_encoder_decoder;
+}
+
 bool is_encoder(const Json& hf_config) {
   const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
   return family != nullptr && !family->names.pooler.empty();

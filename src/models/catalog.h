@@ -43,6 +43,9 @@ ClassHead class_head_of(const Json& hf_config);
 /// Rows of the table of token types of an encoder; 0 for models without one, or not known.
 int64_t num_token_types(const Json& hf_config);
 
+/// Whether a config.json's family is one of an encoder and a decoder, whose batches have sources.
+bool reads_sources(const Json& hf_config);
+
 /// Whether a config.json's family is one of encoders, which classify a sequence by its first token.
 bool is_encoder(const Json& hf_config);
 

@@ -15,6 +15,16 @@ namespace {
 
 }  // namespace
 
+void check_token_ids(const at::Tensor& ids, int64_t vocab_size) {
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const auto [smallest, largest] = at::aminmax(ids);
+  const int64_t low = smallest.item<int64_t>();
+  const int64_t high = largest.item<int64_t>();
+  if (low >= 0 && high < vocab_size) return;
+  throw InputError(cat("token id ", low < 0 ? low : high, " is outside the model's vocabulary of ",
+                       vocab_size, " (vocab_size in config.json): is this the model's tokenizer?"));
+}
+
 at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index) {
   if (!labels.is_cpu()) return {};
   at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);

@@ -48,13 +48,18 @@ struct ParameterInit {
   tensor::InitRule rule;
 };
 
+/// Throws InputError where some of the ids, if they lie in the host's memory, are outside
+/// [0, vocab_size).
+void check_token_ids(const at::Tensor& ids, int64_t vocab_size);
+
 /// The tokens that a loss of labels on the CPU computes logits of: those that count; undefined
 /// where that is every token or none, or labels lie on a device, which would have to be waited for:
 /// tensor::Batch::scored has them there.
 at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index);
 
-/// A decoder-only language model. Its parameters are built without memory (tensor::placeholder);
-/// the memory's owner allocates it before the first forward.
+/// A language model that writes its batch's tokens, be it a decoder alone or one that attends to
+/// what an encoder makes of a source (reads_sources()). Its parameters are built without memory
+/// (tensor::placeholder); the memory's owner allocates it before the first forward.
 ///
 /// Every forward (hidden_states, logits, loss, run_stage, loss_of_hidden) goes through unit_hook()
 /// as a whole, so that the model itself may be a unit.
@@ -130,6 +135,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.
   virtual std::map<std::string, std::string> stand_ins() const { return {}; }
+
+  /// Whether a batch must have a source, which an encoder reads, beside the tokens.
+  virtual bool reads_sources() const { return false; }
 
   virtual void set_dropout_context(const DropoutContext& context) = 0;
   /// In training, adds uniform noise of up to `alpha` / sqrt(S D) to the embedding's result

@@ -16,6 +16,7 @@ FlopCount training_flops(const Json& hf_config) {
   if (!check.is_known) throw UnsupportedError(check.reason);
   const auto* family = *std::ranges::find(decoder::kFamilies, check.architecture,
                                           [](const auto* row) { return row->architecture; });
+  if (family->flops == nullptr) return nullptr;
   decoder::ConfigReader reader(hf_config);
   return [count = family->flops, config = decoder::read_options(*family, reader)](
              int64_t num_sequences, int64_t length) {

@@ -14,7 +14,8 @@ namespace automodel::models {
 using FlopCount = std::function<double(int64_t num_sequences, int64_t length)>;
 
 /// Upstream's formula for the model class of a config.json, as used for MFU. Models for which
-/// upstream has no formula use a gated decoder's with their head size. Throws UnsupportedError for
+/// upstream has no formula use a gated decoder's with their head size. Null for those of an encoder
+/// and a decoder, which see sources of other lengths. Throws UnsupportedError for
 /// an unknown family.
 FlopCount training_flops(const Json& hf_config);
 

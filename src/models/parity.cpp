@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "models/diffusion_gemma/diffusion_parity.h"
@@ -113,10 +114,17 @@ tensor::Batch parity_batch(const tensor::NamedTensors& reference) {
     throw InputError(cat("the reference's input_ids have shape ", shape_text(batch.input_ids),
                          "; [batch, sequence] is needed"));
   }
+  if (const at::Tensor* target = find_tensor(reference, "decoder_input_ids")) {
+    batch.source_ids = std::exchange(batch.input_ids, target->to(at::kLong));
+    if (const at::Tensor* mask = find_tensor(reference, "attention_mask")) {
+      batch.source_padding = mask->reshape_as(batch.source_ids).eq(0);
+    }
+  }
   if (const at::Tensor* labels = find_tensor(reference, "labels")) {
     batch.labels = labels->to(at::kLong).reshape_as(batch.input_ids);
   }
-  if (const at::Tensor* mask = find_tensor(reference, "attention_mask")) {
+  const at::Tensor* mask = find_tensor(reference, "attention_mask");
+  if (mask != nullptr && !batch.source_ids.defined()) {
     batch.padding_mask = mask->reshape_as(batch.input_ids).eq(0);
   }
   if (const at::Tensor* types = find_tensor(reference, "token_type_ids")) {

@@ -37,7 +37,9 @@ bool is_classifier(const AdapterExport& what) {
 /// model that generates no text token by token, which PEFT then loads as a plain one.
 Json task_type(const std::string& architecture) {
   if (architecture.ends_with("ForBlockDiffusion")) return {};
-  return architecture.ends_with("ForSequenceClassification") ? "SEQ_CLS" : "CAUSAL_LM";
+  if (architecture.ends_with("ForSequenceClassification")) return "SEQ_CLS";
+  const Json config = Json::Object{{"architectures", Json::Array{architecture}}};
+  return models::reads_sources(config) ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
 }
 
 /// A pattern as adapter_config.json has it.

@@ -66,6 +66,11 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
                                " is an encoder, which this version trains to classify texts alone: "
                                "--task classify"));
   }
+  if (facts.model.reads_sources) {
+    throw UnsupportedError(cat("--model ", request.model,
+                               " is of an encoder and a decoder, of which this version writes no "
+                               "recipe: begin with a copy of tiny_t5 (automodel cp tiny_t5)"));
+  }
   if (!request.teacher.empty()) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);
   }

@@ -151,6 +151,7 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
       sizes.get("max_position_embeddings", sizes.get("n_positions", kUsualPositions));
   if (const auto own = models::encoder_positions(config)) facts.num_positions = *own;
   facts.is_encoder = models::is_encoder(config);
+  facts.reads_sources = models::reads_sources(config);
   if (facts.num_positions < 1) {
     throw InputError(cat(path_join(facts.folder, "config.json"), ": positions are ",
                          facts.num_positions, ", at least 1 is right"));

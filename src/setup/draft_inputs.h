@@ -26,7 +26,8 @@ struct ModelFacts {
   std::string folder;        ///< on this machine
   std::string architecture;  ///< "LlamaForCausalLM"
   int64_t num_positions = 0;
-  bool is_encoder = false;  ///< it classifies texts, and nothing else
+  bool is_encoder = false;     ///< it classifies texts, and nothing else
+  bool reads_sources = false;  ///< it is an encoder and a decoder
   bool has_weights = false;
   bool has_tokenizer = false;
   TokenizerFacts tokenizer;

@@ -36,7 +36,7 @@ Batch Batch::to(at::Device device) const {
   Batch moved = {move(input_ids),    move(labels),       move(position_ids),
                  move(padding_mask), move(document_ids), part,
                  move(visible_keys), num_positions,      move(scored),
-                 move(token_types)};
+                 move(token_types),  move(source_ids),   move(source_padding)};
   if (position_ids.defined() && position_ids.is_cpu() && !device.is_cpu()) {
     moved.num_positions = needed_positions();
   }
@@ -50,6 +50,8 @@ Batch Batch::sequences(int64_t first, int64_t count) const {
   Batch out = {rows(input_ids),    rows(labels), rows(position_ids), rows(padding_mask),
                rows(document_ids), part,         rows(visible_keys)};
   out.token_types = rows(token_types);
+  out.source_ids = rows(source_ids);
+  out.source_padding = rows(source_padding);
   return out;
 }
 

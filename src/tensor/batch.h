@@ -49,6 +49,10 @@ struct Batch {
   /// be asked for then; or undefined: unknown, or all or none of them count.
   at::Tensor scored;
   at::Tensor token_types;  ///< [B, S], or undefined: 0 for all; only encoders read them
+  /// int64 [B, T]: what the encoder of an encoder-decoder reads, whose decoder's are the tokens
+  /// above; or undefined: the model has no encoder.
+  at::Tensor source_ids;
+  at::Tensor source_padding;  ///< [B, T] bool, true at padding; or undefined: no padding
 
   /// The batch on a device; the same batch if it is there already.
   Batch to(at::Device device) const;

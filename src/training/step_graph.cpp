@@ -35,7 +35,7 @@ Sizes sizes_of(const std::vector<tensor::Batch>& batches) {
 /// Whether a kernel's shape follows from the batch's sizes alone.
 bool is_dense(const tensor::Batch& batch) {
   return !batch.padding_mask.defined() && !batch.document_ids.defined() && !batch.part &&
-         !batch.visible_keys.defined();
+         !batch.visible_keys.defined() && !batch.source_ids.defined();
 }
 
 }  // namespace

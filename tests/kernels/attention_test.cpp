@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "core/text.h"
+#include "kernels/attention/attention_block.h"
 #include "kernels/differentiation.h"
 #include "support/allocation_counter.h"
 
@@ -139,6 +141,93 @@ TEST(CausalAttention, MatchesThePlainPathWithSinks) {
   Tensors in = inputs(70);
   in.push_back(Numbers(8).normal({4}) * 3);
   expect_fused_as_close(with_sinks(causal_attention), with_sinks(causal_attention_reference), in);
+}
+
+Operation attend_with_bias(Path path, const AttentionOptions& options) {
+  return [path, options](const Tensors& in) {
+    AttentionOptions own = options;
+    own.distance_bias = in[3];
+    return Tensors{path(in[0], in[1], in[2], own).out};
+  };
+}
+
+TEST(AttentionWithBiasOfDistances, MatchesThePlainPath) {
+  for (const int64_t length : {20, 63, 65, 150}) {
+    for (const bool is_causal : {true, false}) {
+      SCOPED_TRACE(cat(length, is_causal ? " causal" : " in both directions"));
+      Tensors in = inputs(length);
+      in.push_back(Numbers(8).normal({4, 2 * length - 1}) * 2);
+      AttentionOptions options{.scale = 0.7, .is_causal = is_causal};
+      const auto expect_match = [&] {
+        expect_fused_as_close(attend_with_bias(causal_attention, options),
+                              attend_with_bias(causal_attention_reference, options), in);
+      };
+      expect_match();
+      options.padding_mask = padding(length, {length / 3, 0}, true);
+      expect_match();
+      options = with_dropout(options);
+      expect_match();
+      expect_same_on_two_threads(attend_with_bias(causal_attention, options), in);
+    }
+  }
+}
+
+/// ATen's operations compute queries in pieces, whose distances begin elsewhere.
+TEST(AttentionWithBiasOfDistances, IsTheSameInPieces) {
+  const int64_t length = 50;
+  Tensors in = inputs(length);
+  in.push_back(Numbers(8).normal({4, 2 * length - 1}));
+  AttentionBlock block;
+  const Qkv qkv{in[0].to(at::kDouble), in[1].to(at::kDouble), in[2].to(at::kDouble)};
+  block.distance_bias = in[3].to(at::kDouble);
+  const at::Tensor d_out = Numbers(9).normal({2, length, 4, 16}).to(at::kDouble);
+  const auto differentiate_in = [&](int64_t max_scores) {
+    block.max_scores = max_scores;
+    AttentionResult result{at::empty_like(qkv.q), at::empty({2, 4, length}, at::kDouble)};
+    attend_block(block, qkv, result);
+    Qkv d{at::zeros_like(qkv.q), at::zeros_like(qkv.k), at::zeros_like(qkv.v)};
+    const at::Tensor d_bias = at::zeros({2, 4, 2 * length - 1}, at::kDouble);
+    attend_block_backward(block, qkv, result, d_out, d, d_bias);
+    return Tensors{result.out, d.q, d.k, d.v, d_bias};
+  };
+  const Tensors whole = differentiate_in(AttentionBlock::kMaxScores);
+  const Tensors in_pieces = differentiate_in(1);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::allclose(whole[i], in_pieces[i]));
+  EXPECT_GT(whole[4].abs().max().item<double>(), 0.1);
+}
+
+TEST(CrossAttention, MatchesThePlainPath) {
+  for (const auto& [num_queries, num_keys] :
+       {std::pair{5, 70}, std::pair{70, 5}, std::pair{65, 64}, std::pair{1, 3}}) {
+    SCOPED_TRACE(cat(num_queries, " queries of ", num_keys, " keys"));
+    Tensors in = inputs(num_queries);
+    const Tensors of_source = inputs(num_keys);
+    in[1] = of_source[1];
+    in[2] = of_source[2];
+    AttentionOptions options{.scale = 0.7};
+    const auto expect_match = [&] {
+      expect_fused_as_close(attend(cross_attention, options),
+                            attend(cross_attention_reference, options), in);
+    };
+    expect_match();
+    options.padding_mask = padding(num_keys, {num_keys / 2, 0}, true);
+    expect_match();
+    options = with_dropout(options);
+    expect_match();
+    expect_same_on_two_threads(attend(cross_attention, options), in);
+  }
+}
+
+TEST(CrossAttention, SeesNoPaddingInTheMiddle) {
+  const Tensors of_source = inputs(12);
+  const Tensors in = inputs(5);
+  at::Tensor mask = at::zeros({2, 12}, at::kBool);
+  mask.narrow(1, 3, 2).fill_(true);
+  at::Tensor v = of_source[2].clone();
+  const AttentionOptions options{.padding_mask = mask};
+  const at::Tensor out = cross_attention(in[0], of_source[1], v, options).out;
+  v.narrow(1, 3, 2).fill_(1e6);
+  EXPECT_TRUE(at::equal(cross_attention(in[0], of_source[1], v, options).out, out));
 }
 
 TEST(CausalAttention, MatchesThePlainPathWithDropout) {

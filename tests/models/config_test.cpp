@@ -46,6 +46,7 @@ std::set<std::string> of_goldens(const Read& read) {
   for (const char* encoder : {"bert", "camembert", "roberta", "xlm_roberta"}) {
     names.push_back(cat("classifiers/", encoder));
   }
+  for (const char* own : {"t5", "mt5"}) names.push_back(cat("encoder_decoders/", own));
   std::set<std::string> values;
   for (const std::string& name : names) {
     values.insert(

@@ -20,6 +20,7 @@
 #include "datasets/texts/classified_texts.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
+#include "datasets/texts/seq2seq.h"
 #include "datasets/texts/squad.h"
 #include "datasets/texts/text_file.h"
 #include "optim/options.h"
@@ -93,6 +94,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<MegatronSection>("dataset(megatron)");
   visit.template operator()<NanogptDatasetConfig>("dataset(nanogpt)");
   visit.template operator()<SquadConfig>("dataset(squad)");
+  visit.template operator()<Seq2SeqConfig>("dataset(seq2seq)");
   visit.template operator()<HellaSwagConfig>("dataset(hellaswag)");
   visit.template operator()<MockIterableDatasetConfig>("dataset(mock)");
   visit.template operator()<MockUnpackedDatasetConfig>("dataset(sentences)");

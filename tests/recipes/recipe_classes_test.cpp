@@ -149,10 +149,12 @@ TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
 
 TEST(RecipeClasses, AConfigurationsClassChoosesItsArchitecture) {
   for (const models::FamilyFacts& family : models::family_facts()) {
-    const bool is_encoder = family.architecture == family.classifier;
+    const Json config = Json::Object{{"architectures", Json::Array{family.architecture}}};
+    const char* kind = family.architecture == family.classifier ? "SequenceClassification"
+                       : models::reads_sources(config)          ? "Seq2SeqLM"
+                                                                : "CausalLM";
     const config::Document document =
-        config::load_text(cat("_target_: nemo_automodel.NeMoAutoModelFor",
-                              is_encoder ? "SequenceClassification" : "CausalLM", ".from_config\n",
+        config::load_text(cat("_target_: nemo_automodel.NeMoAutoModelFor", kind, ".from_config\n",
                               "config: {_target_: transformers.models.", family.module, ".",
                               family.config_class, ", vocab_size: 8}\n"),
                           "r.yaml");

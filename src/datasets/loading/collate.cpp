@@ -57,6 +57,38 @@ at::Tensor token_types(std::span<const Sample> samples, int64_t length) {
   return all;
 }
 
+int64_t padded_length(int64_t longest, const CollaterConfig& config) {
+  const int64_t divisor = config.pad_seq_len_divisible.value_or(1);
+  return (longest + divisor - 1) / divisor * divisor;
+}
+
+/// source_ids and source_padding; undefined where samples have no source.
+void add_sources(std::span<const Sample> samples, const CollaterConfig& config,
+                 tensor::Batch& batch) {
+  int64_t longest = 0;
+  for (const Sample& sample : samples) {
+    longest = std::max(longest, std::ssize(sample.source_ids));
+    AM_CHECK(sample.source_ids.empty() == samples.front().source_ids.empty());
+  }
+  if (longest == 0) return;
+  const int64_t length = padded_length(longest, config);
+  batch.source_ids = empty_matrix(std::ssize(samples), length, at::kLong);
+  at::Tensor padding = empty_matrix(std::ssize(samples), length, at::kBool);
+  int64_t* ids = batch.source_ids.mutable_data_ptr<int64_t>();
+  bool* is_padding = padding.mutable_data_ptr<bool>();
+  bool has_padding = false;
+  for (const Sample& sample : samples) {
+    const int64_t count = std::ssize(sample.source_ids);
+    std::fill(std::ranges::copy(sample.source_ids, ids).out, ids + length, sample.pad_id);
+    std::fill(is_padding, is_padding + count, false);
+    std::fill(is_padding + count, is_padding + length, true);
+    has_padding = has_padding || count < length;
+    ids += length;
+    is_padding += length;
+  }
+  if (has_padding) batch.source_padding = padding;
+}
+
 }  // namespace
 
 tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config) {
@@ -69,9 +101,7 @@ tensor::Batch default_collater(std::span<const Sample> samples, const CollaterCo
              sample.labels.size(), " labels for ", sample.input_ids.size(), " tokens");
     length = std::max(length, static_cast<int64_t>(sample.input_ids.size()));
   }
-  if (const int64_t divisor = config.pad_seq_len_divisible.value_or(1); length % divisor != 0) {
-    length += divisor - length % divisor;
-  }
+  length = padded_length(length, config);
 
   tensor::Batch batch;
   batch.input_ids = empty_matrix(num_samples, length, at::kLong);
@@ -98,12 +128,19 @@ tensor::Batch default_collater(std::span<const Sample> samples, const CollaterCo
   });
   if (has_documents) mark_documents(samples, batch);
   batch.token_types = token_types(samples, length);
+  add_sources(samples, config, batch);
   return batch;
 }
 
 tensor::Batch stack_collater(std::span<const Sample> samples) {
   AM_CHECK(!samples.empty(), "a batch without samples");
   for (const Sample& sample : samples) {
+    if (sample.source_ids.size() != samples.front().source_ids.size()) {
+      throw InputError(cat("default_collate stacks samples of equal length only: row ",
+                           samples.front().row, " has a source of ",
+                           samples.front().source_ids.size(), " tokens, row ", sample.row, " of ",
+                           sample.source_ids.size(), "; default_collater pads them"));
+    }
     if (sample.input_ids.size() != samples.front().input_ids.size()) {
       throw InputError(cat("default_collate stacks samples of equal length only: row ",
                            samples.front().row, " has ", samples.front().input_ids.size(),

@@ -25,8 +25,8 @@ struct CollaterConfig {
 /// Pads samples to the longest of them, or to the next multiple of pad_seq_len_divisible: input_ids
 /// [B, S] with the first sample's pad id, labels [B, S] with kIgnoreIndex. padding_mask is true at
 /// padding; undefined when there is none. Batches of packs also have position_ids, which restart at
-/// 0 in every document, and document_ids, 0, 1, ... in every pack. CPU, int64. Runs on the calling
-/// thread.
+/// 0 in every document, and document_ids, 0, 1, ... in every pack. Sources are padded likewise.
+/// CPU, int64. Runs on the calling thread.
 tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config = {});
 
 /// torch's default_collate: stacks samples of equal length; throws InputError for others.

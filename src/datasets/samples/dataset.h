@@ -35,6 +35,8 @@ struct Sample {
   /// Types of the tokens, 1 in the second text of a pair, for encoders that tell them apart; those
   /// behind its end are 0.
   std::vector<int64_t> token_types = {};
+  /// The tokens that an encoder reads, whose decoder has the sequence; empty: there is no encoder.
+  std::vector<int64_t> source_ids = {};
   /// The prompt's end and the answer's beginning are one token, which counts as the prompt's.
   bool has_merged_border = false;
 

@@ -50,6 +50,7 @@ struct KeptBlock : torch::CustomClassHolder {
   explicit KeptBlock(AttentionBlock whole) : block(std::move(whole)) {
     block.visible_keys.reset();
     block.chosen_keys.reset();
+    block.distance_bias.reset();
   }
   AttentionBlock block;
   bool is_plain = is_plain_path_asked();
@@ -60,7 +61,11 @@ struct KeptBlock : torch::CustomClassHolder {
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
                              const at::Tensor& k_in, const at::Tensor& v_in,
-                             const std::optional<at::Tensor>& sinks, const AttentionBlock* block) {
+                             const std::optional<at::Tensor>& sinks,
+                             const std::optional<at::Tensor>& bias, const AttentionBlock* whole) {
+    AttentionBlock own = *whole;
+    own.distance_bias = bias.value_or(at::Tensor());
+    const AttentionBlock* const block = &own;
     const tensor_list qkv = {q_in.contiguous(), k_in.contiguous(), v_in.contiguous()};
     at::Tensor out, lse;
     if (const auto kept = take_result(ResultKind::kAttention)) {
@@ -78,7 +83,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const auto kept = [&](const at::Tensor& x) { return is_split_again ? at::Tensor() : x; };
     context->save_for_backward({kept(qkv[0]), kept(qkv[1]), kept(qkv[2]), out, lse,
                                 block->visible_keys, sinks.value_or(at::Tensor()),
-                                block->chosen_keys});
+                                block->chosen_keys, block->distance_bias});
     context->saved_data["block"] =
         c10::IValue::make_capsule(c10::make_intrusive<KeptBlock>(*block));
     context->mark_non_differentiable({lse});
@@ -93,10 +98,12 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     AttentionBlock block = kept_block->block;
     block.visible_keys = saved[5];
     block.chosen_keys = saved[7];
+    block.distance_bias = saved[8];
     torch::autograd::Node* const maker = noted_maker(*context);
     const Qkv qkv = maker != nullptr ? split_again(*maker) : Qkv{saved[0], saved[1], saved[2]};
     const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
     Qkv d;
+    at::Tensor d_bias;
     if (const auto flash = FlashAttention::of(block, qkv)) {
       d = flash->backward(qkv, {saved[3], saved[4]}, d_out);
     } else {
@@ -104,21 +111,27 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
         return at::zeros(x.sizes(), saved[4].options());
       };
       d = {zeros(qkv.q), zeros(qkv.k), zeros(qkv.v)};
-      attend_block_backward(block, qkv, {saved[3], saved[4]}, d_out, d);
+      at::Tensor of_sequences;
+      if (const at::Tensor& bias = block.distance_bias; bias.defined()) {
+        of_sequences = at::zeros({qkv.q.size(0), bias.size(0), bias.size(1)}, bias.options());
+      }
+      attend_block_backward(block, qkv, {saved[3], saved[4]}, d_out, d, of_sequences);
+      if (of_sequences.defined()) d_bias = of_sequences.sum(0);
     }
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
     if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
     const at::ScalarType dtype = qkv.q.scalar_type();
-    return {d.q.to(dtype), d.k.to(dtype), d.v.to(dtype), d_sinks, at::Tensor()};
+    return {d.q.to(dtype), d.k.to(dtype), d.v.to(dtype), d_sinks, d_bias, at::Tensor()};
   }
 };
 
-/// True where a query may see a key: [1 or B, 1, S, S].
-at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
+/// True where a query may see a key: [1 or B, 1, Q, T].
+at::Tensor visible(const at::Tensor& q, int64_t num_keys, const AttentionOptions& options) {
   const int64_t length = q.size(1);
-  const at::Tensor positions = at::arange(length, q.options().dtype(at::kLong));
-  const at::Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
+  const at::TensorOptions of_positions = q.options().dtype(at::kLong);
+  const at::Tensor distance =
+      at::arange(length, of_positions).unsqueeze(1) - at::arange(num_keys, of_positions);
   at::Tensor mask = options.is_causal
                         ? distance.ge(0)
                         : at::ones_like(distance, distance.options().dtype(at::kBool));
@@ -139,21 +152,36 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
   return mask;
 }
 
-/// The dropout of q's probabilities, q being whole sequences, with all members set.
-AttentionDropout of_whole(AttentionDropout dropout, const at::Tensor& q) {
+/// The dropout of q's probabilities, q and its keys being whole sequences, with all members set.
+AttentionDropout of_whole(AttentionDropout dropout, const at::Tensor& q, const at::Tensor& k) {
   if (dropout.num_heads == 0) dropout.num_heads = q.size(2);
-  dropout.length = q.size(1);
+  dropout.length = std::max(q.size(1), k.size(1));
   return dropout;
 }
 
-/// Where the probabilities [B, N, S, S] of q's heads lie in the mask.
-std::vector<DropoutSpan> dropout_spans(const AttentionDropout& dropout, const at::Tensor& q) {
+/// Where the probabilities [B, N, Q, T] of q's heads lie in the mask.
+std::vector<DropoutSpan> dropout_spans(const AttentionDropout& dropout, const at::Tensor& q,
+                                       int64_t num_keys) {
   std::vector<DropoutSpan> spans;
-  const int64_t length = q.size(1);
   for (int64_t b = 0; b < q.size(0); ++b) {
-    spans.push_back({dropout.first_of(b, 0, 0), q.size(2) * length * length});
+    for (int64_t head = 0; head < q.size(2); ++head) {
+      for (int64_t query = 0; query < q.size(1); ++query) {
+        add_span(spans, {dropout.first_of(b, head, query), num_keys});
+      }
+    }
   }
   return spans;
+}
+
+/// The bias of distances, if there is one, in the dtype of the scores of q.
+std::optional<at::Tensor> bias_of(const AttentionOptions& options, const at::Tensor& q) {
+  if (!options.distance_bias.defined()) return std::nullopt;
+  AM_CHECK(options.softcap == 0 && options.distance_bias.size(1) == 2 * q.size(1) - 1);
+  return options.distance_bias.to(tensor::wide_dtype(q.scalar_type())).contiguous();
+}
+
+double scale_of(const AttentionOptions& options, const at::Tensor& q) {
+  return options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
 /// k or v [B, S, K, H] as [B, N, S, H].
@@ -180,16 +208,15 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;
   AttentionBlock block;
-  block.scale =
-      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  block.scale = scale_of(options, q);
   block.window = options.window;
   if (!options.is_causal) block.first_query = k.size(1);  // queries behind all keys see them all
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   block.chosen_keys = options.chosen_keys;
-  block.dropout = of_whole(options.dropout, q);
+  block.dropout = of_whole(options.dropout, q, k);
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
-  tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
+  tensor_list result = CausalAttention::apply(q, k, v, sinks, bias_of(options, q), &block);
   return AttentionResult{result[0], result[1]};
 }
 
@@ -203,17 +230,41 @@ AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const
   return causal_attention_reference(q, k, v, options);
 }
 
+AttentionResult cross_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const AttentionOptions& options) {
+  const std::optional<at::Tensor> visible = visible_keys(options.padding_mask, at::Tensor());
+  const bool has_dropout = options.dropout.mask.drops() && !has_attention_dropout(q);
+  const bool is_plain = !is_fusable({q, k, v}) && q.device().is_cpu();
+  if (!visible || has_dropout || is_plain || q.numel() == 0) {
+    return cross_attention_reference(q, k, v, options);
+  }
+  AttentionBlock block;
+  block.scale = scale_of(options, q);
+  block.has_others_keys = true;
+  block.first_query = k.size(1);  // queries behind all keys see them all
+  if (visible->defined()) {       // what is left of the keys is one run, the same for all queries
+    block.visible_keys = visible->narrow(1, 0, 1).expand({q.size(0), q.size(1), 2});
+  }
+  block.dropout = of_whole(options.dropout, q, k);
+  tensor_list result = CausalAttention::apply(q, k, v, std::nullopt, std::nullopt, &block);
+  return {result[0], result[1]};
+}
+
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options) {
   const int64_t num_heads = q.size(2);
   const at::ScalarType wide = tensor::wide_dtype(q.scalar_type());
-  const double scale =
-      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  const double scale = scale_of(options, q);
   const at::Tensor keys = expand_heads(k, num_heads).to(wide);
   const at::Tensor values = expand_heads(v, num_heads).to(wide);
   at::Tensor scores = at::matmul(q.transpose(1, 2).to(wide), keys.transpose(-1, -2)) * scale;
   if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
-  const at::Tensor mask = visible(q, options);
+  if (const auto bias = bias_of(options, q)) {
+    const at::Tensor positions = at::arange(q.size(1), q.options().dtype(at::kLong));
+    const at::Tensor distances = positions - positions.unsqueeze(1) + (q.size(1) - 1);
+    scores = scores + bias->index({at::indexing::Slice(), distances});
+  }
+  const at::Tensor mask = visible(q, k.size(1), options);
   const at::Tensor is_blind = mask.any(-1, true).logical_not();
   // A query that sees nothing gets finite scores and then zeros, so that no NaN arises.
   scores = scores.masked_fill(mask.logical_not().logical_and(is_blind.logical_not()),
@@ -229,10 +280,20 @@ AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor
   if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
   if (options.dropout.mask.drops()) {
     probabilities = dropout_reference(probabilities, options.dropout.mask,
-                                      dropout_spans(of_whole(options.dropout, q), q));
+                                      dropout_spans(of_whole(options.dropout, q, k), q, num_keys));
   }
   result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
   return result;
+}
+
+AttentionResult cross_attention_reference(const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const AttentionOptions& options) {
+  AttentionOptions own;
+  own.scale = options.scale;
+  own.is_causal = false;
+  own.dropout = options.dropout;
+  own.padding_mask = options.padding_mask;
+  return causal_attention_reference(q, k, v, own);
 }
 
 }  // namespace automodel::kernels

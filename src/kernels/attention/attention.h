@@ -44,6 +44,9 @@ struct AttentionOptions {
   /// int32 [B, S, C], key_choice.h: positions of the keys that a query sees, if the other options
   /// let it; or undefined: all. Not fused.
   at::Tensor chosen_keys;
+  /// [N, 2 S - 1]: added to the scaled scores, column S - 1 + k - q to that of query q and key k
+  /// (T5); differentiable; or undefined. Without a softcap.
+  at::Tensor distance_bias;
 };
 
 struct AttentionResult {
@@ -60,9 +63,19 @@ struct AttentionResult {
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 
+/// Attention of q [B, Q, N, H] to another sequence's k [B, T, K, H] and v [B, T, K, V], whose
+/// tokens every query sees but for padding [B, T]. Of the options scale, dropout and padding_mask
+/// are read; the dropout's length is set here. Differentiable in q, k and v.
+AttentionResult cross_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const AttentionOptions& options);
+
 /// causal_attention() by explicit scores and softmax in float32; tests compare the fast paths with
 /// it.
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options);
+
+/// cross_attention() likewise.
+AttentionResult cross_attention_reference(const at::Tensor& q, const at::Tensor& k,
+                                          const at::Tensor& v, const AttentionOptions& options);
 
 }  // namespace automodel::kernels

@@ -67,6 +67,7 @@ struct Rectangle {
       first_key;
   float scale, cap;
   at::Tensor visible;
+  at::Tensor distance_bias;
   AttentionDropout dropout;
   cpu::DropoutStream dropout_stream;
 
@@ -84,10 +85,15 @@ struct Rectangle {
         scale(static_cast<float>(block.scale)),
         cap(static_cast<float>(block.softcap)),
         visible(block.visible_keys),
+        distance_bias(block.distance_bias),
         dropout(block.dropout),
         dropout_stream(block.dropout.mask.stream()) {}
 
   int64_t group() const { return num_heads / num_kv_heads; }
+  /// Columns of distance_bias.
+  int64_t num_distances() const { return num_queries + num_keys - 1; }
+  /// The column of distance_bias that a query and a key have, counted from the block's first ones.
+  int64_t distance(int64_t query, int64_t key) const { return num_queries - 1 + key - query; }
   const int64_t* run_of(int64_t b, int64_t query) const {
     return visible.data_ptr<int64_t>() + b * visible.stride(0) + query * visible.stride(1);
   }
@@ -139,6 +145,32 @@ void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers)
   cpu::loops().float32.drop(shape.dropout_stream, first, seen, seen, end - begin);
 }
 
+/// Adds the bias of each query's and key's distance to a tile's scores.
+void add_distance_bias(const Rectangle& shape, const Tile& tile, float* scores) {
+  if (!shape.distance_bias.defined()) return;
+  const float* bias = shape.distance_bias.data_ptr<float>() + tile.head * shape.num_distances() +
+                      shape.distance(tile.first_query, tile.first_key);
+  for (int64_t row = 0; row < tile.num_queries; ++row) {
+    float* const row_scores = scores + row * tile.num_keys;
+    for (int64_t i = 0; i < tile.num_keys; ++i) row_scores[i] += bias[i - row];
+  }
+}
+
+/// Adds a tile's gradients of products of queries and keys, `scale` times those of their scores, to
+/// the gradients of the biases, which are of the scores.
+void add_bias_gradients(const Rectangle& shape, const Tile& tile, const float* gradients,
+                        const at::Tensor& bias_gradients) {
+  if (!shape.distance_bias.defined()) return;
+  float* const to = bias_gradients.data_ptr<float>() +
+                    (tile.b * shape.num_heads + tile.head) * shape.num_distances() +
+                    shape.distance(tile.first_query, tile.first_key);
+  const float factor = 1 / shape.scale;
+  for (int64_t row = 0; row < tile.num_queries; ++row) {
+    const float* const of_row = gradients + row * tile.num_keys;
+    for (int64_t i = 0; i < tile.num_keys; ++i) to[i - row] += of_row[i] * factor;
+  }
+}
+
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
                 float* lse) {
   for (int64_t row = 0; row < tile.num_queries; ++row) {
@@ -175,6 +207,7 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
   multiply(rows_of(qkv.q, tile.b, tile.head, tile.first_query),
            turned(rows_of(qkv.k, tile.b, tile.kv_head, tile.first_key)), shape.dim,
            {scratch, tile.num_keys, tile.num_queries, tile.num_keys}, shape.scale);
+  add_distance_bias(shape, tile, scratch);
   for (int64_t row = 0; row < tile.num_queries; ++row) {
     const int64_t query = tile.first_query + row;
     float* row_scores = scratch + row * tile.num_keys;
@@ -199,6 +232,7 @@ struct BackwardTensors {
   const AttentionResult& result;
   const at::Tensor& d_out;
   const Qkv& gradients;
+  const at::Tensor& bias_gradients;
 };
 
 void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTensors& x,
@@ -212,6 +246,7 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
   const Matrix out = rows_of(x.result.out, tile.b, tile.head, tile.first_query);
   const Matrix k = rows_of(x.qkv.k, tile.b, tile.kv_head, tile.first_key);
   multiply(q, turned(k), shape.dim, {p, keys, tile.num_queries, keys}, shape.scale);
+  add_distance_bias(shape, tile, p);
   multiply(d_out, turned(rows_of(x.qkv.v, tile.b, tile.kv_head, tile.first_key)), shape.value_dim,
            {grads, keys, tile.num_queries, keys});
   const float* lse = x.result.lse.data_ptr<float>() + tile.b * x.result.lse.stride(0) +
@@ -233,6 +268,7 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
                                       shape.scale, shape.cap, out.is_bfloat16);
     drop(shape, tile, row, row_p);
   }
+  add_bias_gradients(shape, tile, grads, x.bias_gradients);
   const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {
     to.adds = true;
     multiply(a, b, depth, to);
@@ -318,6 +354,14 @@ std::vector<PlainPiece> plain_pieces(const AttentionBlock& block, const Qkv& qkv
   return pieces;
 }
 
+/// The columns of distance_bias that a piece's queries and keys have, int64 [Q T].
+at::Tensor distances_of(const PlainPiece& piece, const at::Tensor& like, int64_t num_all_queries) {
+  const at::TensorOptions options = like.options().dtype(at::kLong);
+  const at::Tensor queries = at::arange(piece.num_queries, options) + piece.first_query;
+  const at::Tensor keys = at::arange(piece.num_keys, options) + (num_all_queries - 1);
+  return (keys.unsqueeze(0) - queries.unsqueeze(1)).flatten();
+}
+
 /// Scores [B, N, Q, T] of visible keys, -inf elsewhere; sets `slope`, if not null, to the cap's.
 /// `keys` are by_query_head().
 at::Tensor plain_scores(const PlainPiece& piece, const at::Tensor& q, const at::Tensor& keys,
@@ -331,6 +375,10 @@ at::Tensor plain_scores(const PlainPiece& piece, const at::Tensor& q, const at::
     scores.div_(block.softcap).tanh_();
     if (slope != nullptr) *slope = 1 - scores * scores;
     scores.mul_(block.softcap);
+  }
+  if (block.distance_bias.defined()) {
+    const at::Tensor bias = block.distance_bias.index_select(1, distances_of(piece, q, q.size(1)));
+    scores.add_(bias.view({1, bias.size(0), piece.num_queries, piece.num_keys}));
   }
   return scores.masked_fill_(visible_pairs(block, own, piece.num_keys).logical_not(), -kInfinity);
 }
@@ -400,7 +448,7 @@ void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 
 void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out,
-                           const Qkv& gradients) {
+                           const Qkv& gradients, const at::Tensor& bias_gradients) {
   const at::ScalarType dtype = result.lse.scalar_type();
   const int64_t num_heads = qkv.q.size(2), num_kv_heads = qkv.k.size(2);
   const at::Tensor keys = by_query_head(qkv.k, num_heads, dtype);
@@ -414,7 +462,11 @@ void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
     at::Tensor d_scores =
         dropped(piece, at::matmul(d, values.narrow(2, 0, piece.num_keys).transpose(-1, -2)))
             .sub_(delta);
-    d_scores.mul_(p).mul_(block.scale);
+    d_scores.mul_(p);
+    if (block.distance_bias.defined()) {
+      bias_gradients.index_add_(2, distances_of(piece, qkv.q, qkv.q.size(1)), d_scores.flatten(2));
+    }
+    d_scores.mul_(block.scale);
     if (slope.defined()) d_scores.mul_(slope);
     const at::Tensor queries = piece.queries_of(qkv.q).to(dtype).transpose(1, 2);
     const auto add = [&](const at::Tensor& to, const at::Tensor& by_head) {
@@ -475,7 +527,9 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 }
 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
-                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
+                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients,
+                           const at::Tensor& bias_gradients) {
+  AM_CHECK(!block.distance_bias.defined() || (block.softcap == 0 && bias_gradients.defined()));
   if (const auto flash = FlashAttention::of(block, qkv)) {
     const Qkv part = flash->backward(qkv, result, d_out);
     gradients.q.add_(part.q);
@@ -484,10 +538,10 @@ void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
     return;
   }
   if (!has_attention_loops(block, qkv) || !is_fusable({result.out, d_out})) {
-    return attend_plain_backward(block, qkv, result, d_out, gradients);
+    return attend_plain_backward(block, qkv, result, d_out, gradients, bias_gradients);
   }
   const Rectangle shape(block, qkv);
-  const BackwardTensors x{qkv, result, d_out, gradients};
+  const BackwardTensors x{qkv, result, d_out, gradients, bias_gradients};
   // A task is a kv head with all its query heads, which add to the same keys' gradients.
   at::parallel_for(0, shape.batch * shape.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(2 * kBlockQueries * shape.num_keys));

@@ -28,6 +28,10 @@ struct AttentionBlock {
   /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
   /// loops do not compute it.
   at::Tensor chosen_keys;
+  /// [N, Q + T - 1] of the result's lse's dtype, contiguous: added to the scaled scores, column
+  /// Q - 1 + k - q to that of the block's query q and key k, both from 0; undefined: nothing.
+  at::Tensor distance_bias;
+  bool has_others_keys = false;  ///< keys are other tokens than the queries (cross-attention)
   /// Most scores that ATen's operations hold at once: queries are computed in pieces.
   int64_t max_scores = kMaxScores;
 
@@ -64,8 +68,11 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
 
 /// Adds the block's share to the gradients of q, k and v, which have the dtype of result.lse.
 /// `result` is that of all blocks; d_out [B, Q, N, V], its gradient, has the dtype of result.out.
+/// Adds each sequence's share of the gradient of a distance_bias to `bias_gradients`
+/// [B, N, Q + T - 1], which it must have then.
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
-                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
+                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients,
+                           const at::Tensor& bias_gradients = {});
 
 /// Adds each head's sink [N] to the softmax of a complete result.
 void add_sinks(const at::Tensor& sinks, AttentionResult& result);

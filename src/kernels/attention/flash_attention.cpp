@@ -22,7 +22,8 @@ bool has_kernels(const AttentionBlock& block, const Qkv& qkv) {
   return kernels != nullptr && qkv.q.scalar_type() == at::kBFloat16 &&
          kernels->has_flash_attention() && qkv.q.numel() > 0 && head_dim <= kMostHeadDim &&
          head_dim % 8 == 0 && qkv.v.size(3) <= head_dim && block.softcap <= 0 &&
-         !block.dropout.mask.drops() && !block.chosen_keys.defined();
+         !block.dropout.mask.drops() && !block.chosen_keys.defined() &&
+         !block.distance_bias.defined();
 }
 
 /// Whether cuDNN computes a block of causal attention faster: whole sequences of one length. It
@@ -128,7 +129,7 @@ std::optional<FlashAttention> FlashAttention::of(const AttentionBlock& block, co
     flash.right_ = right;
   }
   if (block.visible_keys.defined()) {
-    if (!flash.is_causal_ && flash.right_) return std::nullopt;
+    if (block.has_others_keys || (!flash.is_causal_ && flash.right_)) return std::nullopt;
     flash.documents_ = documents_of(block, qkv);
     if (!flash.documents_) return std::nullopt;
   }

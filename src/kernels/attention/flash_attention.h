@@ -16,8 +16,9 @@ namespace automodel::kernels {
 class FlashAttention final {
  public:
   /// nullopt where the kernels do not compute the block: other dtypes and devices, heads of more
-  /// than 256 numbers or not a multiple of 8, values wider than keys, capped scores, dropout,
-  /// chosen keys, keys that queries see in part by other rules than those above.
+  /// than 256 numbers or not a multiple of 8, values wider than keys, capped scores, biases of
+  /// distances, dropout, chosen keys, keys that queries see in part by other rules than those
+  /// above.
   static std::optional<FlashAttention> of(const AttentionBlock& block, const Qkv& qkv);
 
   /// out [B, Q, N, V] in q's dtype, lse [B, N, Q] float32; the block alone, whether it adds or not.

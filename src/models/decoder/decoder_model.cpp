@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "core/divide.h"
@@ -30,16 +28,6 @@ class Container final : public torch::nn::Module {
  public:
   void remove(const std::string& name) { unregister_module(name); }
 };
-
-void check_token_ids(const at::Tensor& ids, int64_t vocab_size) {
-  if (!ids.is_cpu() || ids.numel() == 0) return;
-  const auto [smallest, largest] = at::aminmax(ids);
-  const int64_t low = smallest.item<int64_t>();
-  const int64_t high = largest.item<int64_t>();
-  if (low >= 0 && high < vocab_size) return;
-  throw InputError(cat("token id ", low < 0 ? low : high, " is outside the model's vocabulary of ",
-                       vocab_size, " (vocab_size in config.json): is this the model's tokenizer?"));
-}
 
 }  // namespace
 
@@ -456,17 +444,7 @@ void DecoderModel::add_parameters(const tensor::KeyMap& parts,
 }
 
 void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
-  tensor::KeyMap keys;
-  std::set<std::string> replaced;
-  for (const tensor::ParameterPart& known : key_map_) {
-    const auto is_of_it = [&](const auto& part) { return part.parameter == known.parameter; };
-    if (std::none_of(parts.begin(), parts.end(), is_of_it)) {
-      keys.push_back(known);
-    } else if (replaced.insert(known.parameter).second) {
-      std::copy_if(parts.begin(), parts.end(), std::back_inserter(keys), is_of_it);
-    }
-  }
-  key_map_ = std::move(keys);
+  models::replace_parts(key_map_, parts);
 }
 
 std::vector<ParameterInit> DecoderModel::initial_values() const {

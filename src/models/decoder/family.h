@@ -80,8 +80,10 @@ struct Family {
   /// that a classifier has no use for.
   std::array<std::string_view, 3> unused_prefixes = {};
   std::array<StandIn, 5> stand_ins = {};
+  bool is_encoder_decoder = false;  ///< an encoder reads a source, its decoder writes the batch
   bool trains_next_tokens = false;  ///< whether it reads num_nextn_predict_layers and builds them
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
+  /// Null for models whose work is more than a function of a sequence's length.
   double (*flops)(const DecoderConfig& config, double num_sequences, double length);
   /// Builds a model of the family's own modules; null: the shared decoder does.
   std::shared_ptr<CausalLM> (*build)(const Json& hf_config, at::ScalarType dtype) = nullptr;

@@ -47,9 +47,10 @@ at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::stri
   return kernels::dropout(x, {p, key_of(context, "dropout", site)}, spans_of(x, context));
 }
 
-at::Tensor with_noise(const at::Tensor& x, const ForwardContext& context, double alpha) {
+at::Tensor with_noise(const at::Tensor& x, const ForwardContext& context, double alpha,
+                      std::string_view site) {
   if (!context.is_training || alpha == 0) return x;
-  const tensor::RandomKey key = key_of(context, "noise", "embedding");
+  const tensor::RandomKey key = key_of(context, "noise", site);
   std::vector<at::Tensor> parts;
   for (const kernels::DropoutSpan& span : spans_of(x, context)) {
     parts.push_back(tensor::random_uniforms(key, span.first, span.numel));

@@ -71,6 +71,7 @@ at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::stri
 /// Embedded tokens x [B, S, D] and noise of their positions in training, each number uniform
 /// between -alpha / sqrt(S D) and alpha / sqrt(S D) with S of the whole sequence (NEFTune, Jain et
 /// al. 2023); x itself otherwise or when alpha is 0.
-at::Tensor with_noise(const at::Tensor& x, const ForwardContext& context, double alpha);
+at::Tensor with_noise(const at::Tensor& x, const ForwardContext& context, double alpha,
+                      std::string_view site = "embedding");
 
 }  // namespace automodel::models::decoder

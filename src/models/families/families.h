@@ -15,7 +15,7 @@ extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErni
 extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
     kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
     kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer,
-    kDeciLM, kLlada, kLlada2, kBert, kRoberta, kXlmRoberta, kCamembert;
+    kDeciLM, kLlada, kLlada2, kBert, kRoberta, kXlmRoberta, kCamembert, kT5, kMt5;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -94,6 +94,8 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kBert,
                                               &kRoberta,
                                               &kXlmRoberta,
-                                              &kCamembert};
+                                              &kCamembert,
+                                              &kT5,
+                                              &kMt5};
 
 }  // namespace automodel::models::decoder

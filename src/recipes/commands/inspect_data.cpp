@@ -99,6 +99,16 @@ std::vector<TextRun> classified_runs(const Sample& sample, const std::vector<std
           {classes.at(static_cast<size_t>(*label)), true}};
 }
 
+/// A source's text, and behind it the target's as what counts.
+std::vector<TextRun> runs_of_target(const Sample& sample,
+                                    const datasets::TokenizerEncoder& encoder) {
+  std::vector<int64_t> target = sample.labels;
+  std::erase(target, kIgnoreIndex);
+  const tokenizers::Tokenizer& tokenizer = encoder.tokenizer();
+  return {{cat(tokenizer.decode(sample.source_ids, /*skip_special_tokens=*/false), " "), false},
+          {tokenizer.decode(target, /*skip_special_tokens=*/false), true}};
+}
+
 /// How many of the samples that were looked at have each class: "classes: negative 5, positive 3".
 std::string classes_line(const std::vector<std::string>& classes,
                          const std::vector<int64_t>& counts) {
@@ -127,8 +137,9 @@ struct Totals {
 
   void add(const Sample& sample, int64_t index, const datasets::TextEncoder& encoder) {
     ++num_samples;
-    num_tokens += sample.num_attended;
-    lengths.push_back(sample.num_attended);
+    const int64_t length = sample.num_attended + std::ssize(sample.source_ids);
+    num_tokens += length;
+    lengths.push_back(length);
     bool ends = false;
     for (const int64_t label : sample.labels) {
       if (label == kIgnoreIndex) continue;
@@ -244,6 +255,12 @@ std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dat
     if (plan.gives_classes()) {
       report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
                                 classified_runs(sample, classes, encoder)});
+      continue;
+    }
+    if (plan.gives_sources()) {
+      report.samples.push_back({dataset.origin(sample.row),
+                                sample.num_attended + std::ssize(sample.source_ids), sample.num_cut,
+                                runs_of_target(sample, encoder)});
       continue;
     }
     const CountedTokens tokens(sample, plan.is_unshifted());

@@ -112,6 +112,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size() && !counts_kinds) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
+  if (models::reads_sources(recipe.model.hf_config)) {
+    all.emplace_back("that sources and targets differ in length");
+  }
   if (!plan.options.device.is_cpu() && num_moe > 0) {
     all.emplace_back("what experts keep on a device beside what they keep on a CPU");
   }

@@ -58,6 +58,8 @@ class DatasetRecipe {
   /// Whether each label is at its own token (block diffusion) instead of one place earlier.
   virtual bool is_unshifted() const { return false; }
 
+  /// Whether its samples have a source each, for models of an encoder and a decoder.
+  virtual bool gives_sources() const { return false; }
   /// Whether its samples have a class each, instead of tokens to predict.
   virtual bool gives_classes() const { return false; }
   /// Throws UserError where the first row's class, or how many there are, is none of the model's.

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/is_one_of.h"
 #include "hub/cache.h"
+#include "models/catalog.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/classifier_labels.h"
@@ -293,6 +294,21 @@ void read_dtype(const Node& node, ModelRecipe& plan, Diagnostics& diagnostics) {
   }
 }
 
+/// Checks that the class of a language model is one of those with an encoder where the target is.
+void check_stacks(const Node& target_name, const ModelRecipe& plan, Diagnostics& diagnostics) {
+  const models::FamilyCheck family =
+      plan.hf_config.is_object() ? models::find_family(plan.hf_config) : models::FamilyCheck{};
+  if (!family.is_known || models::reads_sources(plan.hf_config) == plan.reads_sources) return;
+  diagnostics.error(target_name,
+                    plan.reads_sources
+                        ? cat("a ", family.architecture,
+                              " has no encoder: nemo_automodel.NeMoAutoModelForCausalLM trains it")
+                        : cat("a ", family.architecture,
+                              " has an encoder and a decoder: "
+                              "nemo_automodel.NeMoAutoModelForSeq2SeqLM trains it, "
+                              "on sources and targets (make_seq2seq_dataset)"));
+}
+
 }  // namespace
 
 ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
@@ -314,6 +330,7 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
       kind != nullptr ? kind->form == Form::kFromConfig : target->name.ends_with(".from_config");
   plan.has_known_class = kind != nullptr;
   plan.classifies = kind != nullptr && kind->classifies;
+  plan.reads_sources = kind != nullptr && kind->reads_sources;
 
   Node own = target->arguments;
   std::vector<Node> changes;
@@ -357,6 +374,7 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
     make_classifier(target->name_node, target->arguments, plan, diagnostics);
   } else if (kind != nullptr) {
     check_language_model(target->name_node, target->arguments, plan, diagnostics);
+    check_stacks(target->name_node, plan, diagnostics);
   }
   if (const Node* overrides = target->arguments.find("moe_overrides")) {
     read_moe_overrides(*overrides, plan, diagnostics);

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/is_one_of.h"
 #include "peft/adapter_file.h"
+#include "recipes/read/check_sources.h"
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
@@ -427,6 +428,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_clip(root, recipe, diagnostics);
   read_peft(root, recipe, diagnostics);
   check_classification(root, recipe, diagnostics);
+  check_sources(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
   read_neftune(root, recipe, diagnostics);

@@ -36,6 +36,7 @@ struct ModelRecipe {
   bool is_from_config = false;
   bool has_known_class = false;  ///< `_target_` names one that is built
   bool classifies = false;       ///< sequences; else it is a language model
+  bool reads_sources = false;    ///< a language model of an encoder and a decoder
   std::string source;            ///< folder or hub name of the configuration; "" when inline
   std::string folder;            ///< its folder on this machine; "" when it is not here
   config::Node source_node;      ///< the node that names it

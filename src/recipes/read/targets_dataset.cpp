@@ -12,6 +12,7 @@
 #include "datasets/texts/classified_texts.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
+#include "datasets/texts/seq2seq.h"
 #include "datasets/texts/squad.h"
 #include "datasets/texts/text_file.h"
 #include "recipes/read/dataset_recipe.h"
@@ -52,6 +53,8 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return std::is_same_v<Data, datasets::ClassifiedTextDataset>;
   }
 
+  bool gives_sources() const override { return std::is_same_v<Data, datasets::Seq2SeqDataset>; }
+
   void check_classes(const datasets::ClassifierFacts& model) const override {
     if constexpr (requires { config_.columns(); }) {
       datasets::check_first_class(config_.source(), config_.columns(), model);
@@ -60,7 +63,7 @@ class MapDatasetRecipe final : public DatasetRecipe {
 
   bool needs_tokenizer() const override { return true; }
 
-  bool has_samples_to_pack() const override { return true; }
+  bool has_samples_to_pack() const override { return !gives_sources(); }
 
   std::optional<std::string> check() const override { return datasets::check(config_).note; }
 
@@ -299,7 +302,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* name;
     const char* reason;
   } names[] = {
-      {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
       {"column_mapped_text_instruction_iterable_dataset",
        "ColumnMappedTextInstructionIterableDataset",
        "streamed instruction data are not in this version; "
@@ -333,6 +335,9 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
       registry, "squad", "make_squad_dataset", "reading comprehension");
   add<HellaSwagConfig, MapDatasetRecipe<HellaSwagConfig, HellaSwagDataset>>(
       registry, "hellaswag", "HellaSwag", "continuations");
+  add<Seq2SeqConfig, MapDatasetRecipe<Seq2SeqConfig, Seq2SeqDataset>>(
+      registry, "seq2seq", "make_seq2seq_dataset",
+      "sources and targets, for models of an encoder and a decoder");
   add<MockIterableDatasetConfig, MockDatasetRecipe>(registry, "mock_iterable_dataset",
                                                     "MockIterableDataset", "random tokens");
   add<MockUnpackedDatasetConfig, MockUnpackedDatasetRecipe>(

@@ -113,11 +113,15 @@ config::TargetRegistry<ModelTarget> model_targets() {
       "the same with a head for the classes of sequences");
   add(kClassifier, kFromConfig, {Form::kFromConfig, true},
       "random weights with a head for the classes of sequences");
+  constexpr const char* kSeq2Seq = "Seq2SeqLM";
+  add(kSeq2Seq, kFromPretrained, {.form = Form::kFromPretrained, .reads_sources = true},
+      "the same of an encoder and a decoder");
+  add(kSeq2Seq, kFromConfig, {.form = Form::kFromConfig, .reads_sources = true},
+      "random weights of an encoder and a decoder");
   const struct {
     const char* name;
     const char* reason;
   } others[] = {
-      {"NeMoAutoModelForSeq2SeqLM", "encoder-decoder models are not in this version"},
       {"NeMoAutoModelForImageTextToText", "vision-language models are not in this version"},
       {"NeMoAutoModelForMultimodalLM", "multimodal models are not in this version"},
       {"NeMoAutoModelBiEncoder", "embedding models are not in this version"},

@@ -19,7 +19,8 @@ using LossMaker =
 struct ModelTarget {
   enum class Form { kFromPretrained, kFromConfig, kGpt2Builder };
   Form form = Form::kFromPretrained;
-  bool classifies = false;  ///< sequences; else it is a language model
+  bool classifies = false;     ///< sequences; else it is a language model
+  bool reads_sources = false;  ///< a language model of an encoder and a decoder
 };
 
 /// A way to write `model.config._target_`: config.json of a folder, or the keys themselves.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "models/catalog.h"
 #include "recipes/build/build_model.h"
 #include "tensor/memory.h"
 
@@ -77,6 +78,7 @@ StepOperations::StepOperations(const Recipe& recipe, const SessionModel& model, 
       factor_(static_cast<double>(num_readers) * computed_share(recipe, model)) {}
 
 double StepOperations::of(const std::vector<tensor::Batch>& batches) const {
+  if (!count_) return 0;
   double flops = 0;
   for (const tensor::Batch& batch : batches) {
     flops += count_(batch.num_sequences(), batch.sequence_length());
@@ -85,7 +87,8 @@ double StepOperations::of(const std::vector<tensor::Batch>& batches) const {
 }
 
 std::optional<double> peak_of(const Recipe& recipe, const RunContext& context) {
-  if (recipe.dllm) return std::nullopt;  // operations are counted for one pass of a decoder only
+  // Operations are counted for one pass of a decoder only.
+  if (recipe.dllm || models::reads_sources(recipe.model.hf_config)) return std::nullopt;
   if (recipe.mfu.peak_tflops) return recipe.mfu.peak_tflops;
   const std::string device =
       context.cuda == nullptr ? "cpu" : context.cuda->device_name(context.device.index());
