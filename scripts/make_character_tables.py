@@ -7,6 +7,7 @@ Run with Python 3.11 (Unicode 14, as PCRE2 10.42) that has tokenizers 0.23:
 """
 
 import pathlib
+import struct
 import unicodedata
 
 import tokenizers
@@ -107,10 +108,72 @@ def newer_lower_case():
     return result
 
 
+def charsmap_that_ends_at(byte):
+    """A Precompiled normalizer that turns everything up to the first such byte of what it looks up into "!": a
+    cluster of few bytes as a whole, so that the rest of it is lost, or a single character."""
+    units = [0] + [c << 10 | c for c in range(1, 256)]
+    units[byte] |= 1 << 8
+    charsmap = struct.pack("<257I", 4 * len(units), *units) + b"!\0"
+    return normalizers.Precompiled(charsmap).normalize_str
+
+
+def cluster_classes():
+    """{character: its part in grapheme clusters}, of those that have one and of which it can be seen: clusters of 6
+    bytes or more are looked up character by character, as clusters of one character are."""
+    at_a = charsmap_that_ends_at(ord("a"))
+    at_accent = charsmap_that_ends_at(0xCC)  # U+0301 begins with it
+
+    def is_joined(before, last):
+        """Whether the last character belongs to what is before it: else it and the accent behind it are lost."""
+        return at_accent(before + last + "\u0301") == before + last + "!"
+
+    def marks(c):
+        if is_joined("\u0915" + c, "\u0915"):
+            return "kLinker"
+        if is_joined("\u0915\u094d" + c, "\u0915"):
+            return "kExtend"
+        return "kExtendOnly" if is_joined("\u00a9" + c + "\u200d", "\u00a9") else "kSpacing"
+
+    def other(c):
+        if is_joined(c + "\u094d", "\u0915"):
+            return "kConsonant"
+        if is_joined(c + "\u200d", "\u00a9"):
+            return "kPictographic"
+        if len(c.encode()) < 4 and at_accent(c + "\u0301") == c + "!":
+            return "kControl"
+        hangul = tuple(is_joined(c, last) for last in ("\u1100", "\u1161", "\u11a8"))
+        return {(True, True, False): "kLead", (False, True, True): "kVowel", (False, False, True): "kTail"}.get(hangul)
+
+    result = {0x200D: "kJoiner"}
+    for number in CHARACTERS[1:]:
+        c = chr(number)
+        if number in result or 0xAC00 <= number <= 0xD7A3 or c == "a":
+            continue
+        if 0x300 <= number <= 0x33F:
+            result[number] = "kExtend"  # they begin with 0xCC too
+        elif at_a("a" + c) == "!":
+            result[number] = marks(c)
+        elif at_a(c + "a") == "!":
+            result[number] = "kPrepend"
+        elif kind := other(c):
+            result[number] = kind
+    return result
+
+
+def class_ranges(classes):
+    result = []
+    for c, kind in sorted(classes.items()):
+        if result and result[-1][1] == c - 1 and result[-1][2] == kind:
+            result[-1][1] = c
+        else:
+            result.append([c, c, kind])
+    return result
+
+
 def lines(entries):
     line = " "
     for entry in entries:
-        text = " {" + ", ".join(f"0x{c:X}" for c in entry) + "},"
+        text = " {" + ", ".join(c if isinstance(c, str) else f"0x{c:X}" for c in entry) + "},"
         if len(line) + len(text) > 100:
             yield line
             line = " "
@@ -137,11 +200,14 @@ def main():
     stand_ins = {"kNewerCharacters": stand_in_ranges(newer), "kNewerLowerCase": newer_lower_case()}
     for name, table in stand_ins.items():
         text += [f"constexpr StandIn {name}Ranges[] = {{", *lines(table), "};"]
+    clusters = class_ranges(cluster_classes())
+    text += ["using enum ClusterClass;", "constexpr ClusterRange kClusterClassRanges[] = {", *lines(clusters), "};"]
     text += ["// clang-format on", "}  // namespace", ""]
     for name in tables:
         text.append(f"const std::span<const CharacterRange> {name} = {name}Ranges;")
     for name in stand_ins:
         text.append(f"const std::span<const StandIn> {name} = {name}Ranges;")
+    text.append("const std::span<const ClusterRange> kClusterClasses = kClusterClassRanges;")
     text += ["", "}  // namespace automodel::tokenizers::tables", ""]
     OUT.write_text("\n".join(text))
 

@@ -10,17 +10,22 @@ import json
 import pathlib
 import tempfile
 
-from make_tokenizer_goldens import BYTE_BPE, bpe, part
+from make_tokenizer_goldens import BYTE_BPE, PIECES, PRECOMPILED, bpe, part, sequence, unigram
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "tokenizers" / "folders.json"
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 LEVEL = part("ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+SCORED = [*PIECES, ("[CLS]", 0.0), ("[SEP]", 0.0)]
 BASES = {
     "bytes": dict(pre_tokenizer=LEVEL, decoder=LEVEL, normalizer=None,
                   model=bpe({c: i for i, c in enumerate(ALPHABET)}, [])),
     "pieces": dict(pre_tokenizer=None, decoder=None, normalizer=part("Prepend", prepend="\u2581"), model=BYTE_BPE),
+    "scores": dict(
+        pre_tokenizer=part("Whitespace"), decoder=None,
+        normalizer=sequence("normalizers", part("Strip", strip_left=True, strip_right=True), PRECOMPILED),
+        model=unigram(SCORED, unk_id=7)),
 }
 TEXTS = ["a <x> b<y>  <z> a", " sp <s></s> <|endoftext|>é! <pad>", "<X> wo wow two", "<img>a <bos> <unk> "]
 
@@ -104,6 +109,17 @@ CASES = [
                 "added_tokens.json": {"<z>": P + 2, "<img>": P + 3}}),
     case("Llama's class", base="pieces", added=PIECES, padding=padding("<pad>"),
          files={**config(tokenizer_class="LlamaTokenizer"), "added_tokens.json": {"<z>": P + 2}}),
+    case("T5's class", base="scores", files=config(tokenizer_class="T5Tokenizer", extra_ids=2)),
+    case("T5's class with a list of extra tokens", base="scores", added=[token("<z>", len(SCORED), special=True)],
+         files={**config(eos_token="<z>", extra_special_tokens=["<img>"]), "config.json": {"model_type": "mt5"}}),
+    case("XLM-RoBERTa's class", base="scores",
+         files=config(tokenizer_class="XLMRobertaTokenizerFast", bos_token="<pad>", add_prefix_space=False)),
+    case("CamemBERT's class", base="scores", added=[token("<s>", len(SCORED), special=True)],
+         files=config(tokenizer_class="CamembertTokenizer")),
+    case("ALBERT's class", base="scores", files={"config.json": {"model_type": "albert"}}),
+    case("ALBERT's class with case and accents", base="scores",
+         files=config(tokenizer_class="AlbertTokenizer", do_lower_case=False, keep_accents=True)),
+    case("scores of no class", base="scores", files={"config.json": {"model_type": "umt5"}}),
     case("Gemma's class", base="pieces", added=PIECES,
          files=config(tokenizer_class="GemmaTokenizer", image_token="<img>", add_bos_token=True)),
 ]
@@ -121,7 +137,10 @@ def expected(it):
         write(folder, {"tokenizer.json": {**document, **it["document"]}, **it["files"]})
         made = AutoTokenizer.from_pretrained(folder)
         ids = [made(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
-        return dict(class_name=type(made).__name__, ids=ids, decoded=[made.decode(line) for line in ids],
+        more = {}
+        if it["base"] == "scores":
+            more["ids_special"] = [made(text)["input_ids"] for text in TEXTS]
+        return dict(**more, class_name=type(made).__name__, ids=ids, decoded=[made.decode(line) for line in ids],
                     named=made.special_tokens_map, pad=made.pad_token_id, truncates_left=made.truncation_side == "left")
 
 

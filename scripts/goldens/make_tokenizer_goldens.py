@@ -6,13 +6,15 @@ Run with a Python that has tokenizers 0.23:
   python scripts/goldens/make_tokenizer_goldens.py
 """
 
+import base64
 import json
 import pathlib
 import random
 import shutil
+import struct
 
 import tokenizers
-from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "tokenizers" / "data"
@@ -205,6 +207,125 @@ def model_cases():
     return cases
 
 
+def charsmap(rules):
+    """SentencePiece's table of rules: a double-array trie of the keys and what they become."""
+    rules = {key.encode(): text.encode() for key, text in rules.items()}
+    children = {key[:i]: set() for key in rules for i in range(len(key) + 1)}
+    for prefix in filter(None, children):
+        children[prefix[:-1]].add(prefix[-1])
+    units, texts, used, place = {}, b"", {0}, {b"": 0}
+    for prefix in sorted(children, key=lambda key: (len(key), key)):
+        base = next(b for b in range(1, 1 << 20) if not used & {b, *(b ^ byte for byte in children[prefix])})
+        used |= {base, *(base ^ byte for byte in children[prefix])}
+        place.update({prefix + bytes([byte]): base ^ byte for byte in children[prefix]})
+        label = prefix[-1] if prefix else 0
+        units[place[prefix]] = (place[prefix] ^ base) << 10 | (prefix in rules) << 8 | label
+        if prefix in rules:
+            units[base] = 1 << 31 | len(texts)
+            texts += rules[prefix] + b"\0"
+    size = (max(used) | 0xFF) + 1
+    return struct.pack(f"<{size + 1}I", 4 * size, *(units.get(i, 0) for i in range(size))) + texts
+
+
+def precompiled(content):
+    return part("Precompiled", precompiled_charsmap=base64.b64encode(content).decode())
+
+
+RULES = {
+    "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u2028": " ", "\u200b": "", "\u200d": "",
+    "\u00ad": "", "A": "a", "T": "t", "E": "e", "E\u0301": "\u00e9", "e\u0301": "\u00e9", "\u0301": "", "\u00c5": "a",
+    "\u212b": "a", "\ufb01": "fi", "\ufb03": "ffi", "\u2460": "1", "\u00bd": "1/2", "\uff21": "a", "\uff01": "!",
+    "\u30ab\u3099": "\u30ac", "\u30ab": "ka", "\u1100\u1161": "\uac00", "\uac00": "ga", "\u11a8": "k", "\u0928": "na",
+    "\u094d": "-", "\U0001f468": "man", "\U0001f44d": "yes", "1\ufe0f": "1", "\u00a9": "(c)", "...": "\u2026", "``": "\"",
+}
+PRECOMPILED = precompiled(charsmap(RULES))
+PIECES = [
+    ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0122928619384766), ("a", -3.5), ("b", -3.75), ("e", -2.25),
+    ("t", -3.125), ("h", -4.5), ("th", -4.0), ("\u2581the", -3.1415926535897931), ("the", -5.0), ("he", -6.5),
+    ("\u2581a", -3.5), ("aa", -7.0), ("aaa", -10.122302055358887), ("ab", -7.25), ("\u00e9", -8.0), ("7", -4.1),
+    ("77", -8.2), ("777", -12.3), (".", -4.0), ("..", -6.0), ("man", -7.5), ("1", -5.5), ("/", -5.0), (" ", -5.0),
+    ("\u2581wo", -9.0), ("rd", -9.5), ("!", -6), ("\u4e2d\u6587", -9.0), ("", -11.0), ("ab", -7.5), ("\U0001f600", -9.25),
+]
+
+
+def unigram(pieces, **options):
+    return part("Unigram", **{"unk_id": 2, "byte_fallback": False, **options}, vocab=[list(piece) for piece in pieces])
+
+
+def template(before, behind, pieces):
+    """A post-processor with these special tokens before and behind a text."""
+    names = [name for name, _ in pieces]
+    special = [{"SpecialToken": {"id": name, "type_id": 0}} for name in before + behind]
+    single = [*special[:len(before)], {"Sequence": {"id": "A", "type_id": 0}}, *special[len(before):]]
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 0}}]
+    ids = {name: {"id": name, "ids": [names.index(name)], "tokens": [name]} for name in before + behind}
+    return part("TemplateProcessing", single=single, pair=pair, special_tokens=ids)
+
+
+def unigram_cases():
+    always = part("Metaspace", replacement="\u2581", prepend_scheme="always", split=True)
+    words = sequence("pretokenizers", part("WhitespaceSplit"), always)
+    byte_pieces = [(name, -20.0) for name in BYTES]
+    some_bytes = PIECES + byte_pieces[:200]
+    positive = [("<unk>", 30.0), ("a", 25.0), ("ab", 40.0), ("\u4e2d\u6587", 41.0), ("th", 26.5)]
+    ties = [("<unk>", 0.0), ("a", -0.1), ("aa", -0.2), ("aaa", -0.30000000000000004), ("th", -0.7), ("t", -0.3),
+            ("h", -0.4), ("hth", -1.1), ("7", -1e-1), ("77", -2.0e-1), ("777", -0.3), (" ", -1)]
+    spaces = part("Replace", pattern={"Regex": " {2,}"}, content=" ")
+    quotes = [part("Replace", pattern={"String": text}, content='"') for text in ("``", "''")]
+    albert = sequence("normalizers", *quotes, part("NFKD"), part("StripAccents"), part("Lowercase"), PRECOMPILED)
+    specials = [added(name, id=i, special=True) for i, (name, _) in enumerate(PIECES[:3])]
+    xlm = [("<s>", 0.0), *PIECES]
+    xlm_specials = [added(name, id=i, special=True) for i, (name, _) in enumerate(xlm[:4])]
+    mask = added("<mask>", id=len(xlm), lstrip=True, special=True)
+    return {
+        "model_unigram": tokenizer(model=unigram(PIECES), marks=False),
+        "model_unigram_bytes": tokenizer(model=unigram(PIECES + byte_pieces, byte_fallback=True), pre=always, marks=False),
+        "model_unigram_bytes_or_unknown": tokenizer(model=unigram(some_bytes, byte_fallback=True), marks=False),
+        "model_unigram_positive": tokenizer(model=unigram(positive, unk_id=0), marks=False),
+        "model_unigram_ties": tokenizer(model=unigram(ties, unk_id=0), marks=False),
+        "normalizer_precompiled": tokenizer(PRECOMPILED),
+        "pipeline_t5": tokenizer(PRECOMPILED, words, template([], ["</s>"], PIECES), always, specials, unigram(PIECES),
+                                 marks=False),
+        "pipeline_xlm_roberta": tokenizer(
+            sequence("normalizers", PRECOMPILED, spaces), always, template(["<s>"], ["</s>"], xlm), always,
+            [*xlm_specials, mask], unigram(xlm, unk_id=3), marks=False),
+        "pipeline_albert": tokenizer(albert, always, template(["<pad>"], ["</s>"], PIECES), always, specials,
+                                     unigram(PIECES), marks=False),
+    }
+
+
+def clusters():
+    """Texts of characters that join their neighbours in grapheme clusters, and what a rule for all that ends with
+    the first byte of U+0301 makes of them: of small clusters it takes the whole, else single characters."""
+    units = [0] + [c << 10 | c for c in range(1, 256)]
+    units[0xCC] |= 1 << 8
+    content = struct.pack("<257I", 1024, *units) + b"!\0"
+    yield {"normalizer": precompiled(content)}
+    normalize = normalizers.Precompiled(content).normalize_str
+    numbers = random.Random(5)
+    characters = ("a\r\n\0 \u00a9\u00ae\u0301\u0301\u0301\u0301\u0600\u06dd\u0903\u0915\u0915\u094d\u094d\u093c\u09b0\u09cd"
+                  "\u1100\u1161\u11a8\uac00\uac01\u200b\u200c\u200d\u200d\u231a\ufe0f\U0001f600\U0001f3fd\U0001f1e9"
+                  "\u0897\u0d4e\u1780\u17d2\u1b44\ufff0\u00ad\u1039\u1000\U0001e4ec\U000e0020\u0378")
+    for _ in range(500):
+        text = "".join(numbers.choice(characters) for _ in range(numbers.randrange(2, 8)))
+        yield {"text": text, "normalized": normalize(text)}
+
+
+def scores():
+    """Numbers and the doubles that the library reads them as, which are not always the nearest ones."""
+    numbers = random.Random(6)
+    texts = ["0", "-0", "-7", "18446744073709551615", "18446744073709551616", "184467440737095516150.5", "1.5e3", "1E-5",
+             "-1.25e+2", "0.1", "2e-320", "1e-400", "123456789012345678901234567890e-20", "0.00000000000000000000000000012"]
+    texts += [repr(-struct.unpack("f", struct.pack("f", numbers.uniform(1, 16)))[0]) for _ in range(150)]
+    texts += [repr(-numbers.uniform(0, 20)) for _ in range(100)]
+    texts += [f"{numbers.uniform(-1, 1):.25f}" for _ in range(30)]
+    texts += [repr(numbers.uniform(1, 9) * 10.0**numbers.randrange(-300, 300)) for _ in range(100)]
+    described = json.dumps(tokenizer(model=unigram([("t", 1.5)], unk_id=0), marks=False))
+    entries = ",".join(f'["t{i}",{text}]' for i, text in enumerate(texts))
+    read = json.loads(Tokenizer.from_str(described.replace('["t", 1.5]', entries)).to_str())["model"]["vocab"]
+    return [[text, value] for text, (_, value) in zip(texts, read, strict=True)]
+
+
 PATTERNS = [
     r"\b", r"\B", r"\b\w+\b", r".", r"(?m:.+)", r"\N+", r"\O", r"\R", r"\h+|\H", r"\v", r"\s+$", r"^\s*\w",
     r"\s+\z", r"\s+\Z", r"x*", r"[a[b-d]e]+", r"[a[^b-z]]+", r"[\p{L}&&[^a-m]]+", r"[^\p{L}&&a-z]+",
@@ -304,7 +425,7 @@ def write_expected(path, one, seed):
 
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
-    cases = {**normalizer_cases(), **pre_tokenizer_cases(), **other_cases(), **model_cases()}
+    cases = {**normalizer_cases(), **pre_tokenizer_cases(), **other_cases(), **model_cases(), **unigram_cases()}
     for seed, (name, description) in enumerate(cases.items()):
         folder = OUT / name
         folder.mkdir(parents=True)
@@ -316,6 +437,9 @@ def main():
     (OUT / "regular_expressions.jsonl").write_text("\n".join(lines) + "\n")
     lines = [json.dumps(entry, separators=(",", ":")) for entry in pairs()]
     (OUT / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    lines = [json.dumps(entry, separators=(",", ":")) for entry in clusters()]
+    (OUT / "clusters.jsonl").write_text("\n".join(lines) + "\n")
+    (OUT / "scores.json").write_text(json.dumps(scores(), separators=(",", ":")) + "\n")
     (OUT / "lines.json").write_text(json.dumps(LINES, indent=0) + "\n")
     (OUT / "SOURCE.md").write_text(
         f"Made by scripts/goldens/make_tokenizer_goldens.py with tokenizers {tokenizers.__version__}.\n"

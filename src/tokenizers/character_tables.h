@@ -31,4 +31,29 @@ extern const std::span<const StandIn> kNewerCharacters;
 /// Capitals newer than Unicode 14, and the lower case of a range's first.
 extern const std::span<const StandIn> kNewerLowerCase;
 
+/// The part of a character in extended grapheme clusters. Those of Hangul syllables follow from
+/// their numbers.
+enum class ClusterClass : unsigned char {
+  kOther,
+  kControl,
+  kPrepend,
+  kExtend,
+  kLinker,      ///< an Extend that links consonants
+  kExtendOnly,  ///< an Extend that parts a linker from the consonants beside it
+  kJoiner,
+  kSpacing,
+  kConsonant,
+  kPictographic,
+  kLead,
+  kVowel,
+  kTail,
+};
+struct ClusterRange {
+  char32_t first;
+  char32_t last;
+  ClusterClass value;
+};
+/// Of Unicode 17, as far as clusters of fewer than 6 bytes depend on it.
+extern const std::span<const ClusterRange> kClusterClasses;
+
 }  // namespace automodel::tokenizers::tables

@@ -1,8 +1,12 @@
 #include "tokenizers/document.h"
 
+#include <algorithm>
+#include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace automodel::tokenizers {
 
@@ -12,6 +16,75 @@ void StringList::push_back(std::string_view text) {
 }
 
 namespace {
+
+/// Reads decimal numbers as the reference implementation does, whose results are not always the
+/// nearest doubles: it takes the digits as an integer, as far as 64 bits hold them, and multiplies
+/// or divides that once by a power of ten.
+class ScoreReader final {
+ public:
+  /// `text` is a number as JSON writes it. Infinite when it is too large.
+  double read(std::string_view text) {
+    if (powers_.empty()) fill_powers();
+    const bool is_negative = text.starts_with('-');
+    if (is_negative) text.remove_prefix(1);
+    uint64_t digits = 0;
+    int64_t exponent = 0;
+    const size_t mantissa_size = std::min(text.find_first_of("eE"), text.size());
+    read_digits(text.substr(0, mantissa_size), digits, exponent);
+    if (mantissa_size < text.size()) exponent += read_exponent(text.substr(mantissa_size + 1));
+    const double value = scaled(static_cast<double>(digits), exponent);
+    return is_negative ? -value : value;
+  }
+
+ private:
+  static constexpr int64_t kLargestPower = 308;
+
+  void fill_powers() {
+    for (int64_t i = 0; i <= kLargestPower; ++i) {
+      const std::string text = cat("1e", i);
+      std::from_chars(text.data(), text.data() + text.size(), powers_.emplace_back());
+    }
+  }
+
+  /// Digits that do not fit are left out, behind the point without a trace.
+  static void read_digits(std::string_view text, uint64_t& digits, int64_t& exponent) {
+    bool is_behind_point = false;
+    bool is_full = false;
+    for (const char c : text) {
+      if (c == '.') {
+        is_behind_point = true;
+        is_full = false;  // tried anew
+        continue;
+      }
+      const auto digit = static_cast<uint64_t>(c - '0');
+      is_full = is_full || digits > (UINT64_MAX - digit) / 10;
+      if (!is_full) digits = 10 * digits + digit;
+      if (is_behind_point != is_full) exponent += is_behind_point ? -1 : 1;
+    }
+  }
+
+  static int64_t read_exponent(std::string_view text) {
+    constexpr int64_t kFar = 1'000'000'000;  // of any number
+    const bool is_negative = text.starts_with('-');
+    if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+    int64_t value = 0;
+    for (const char c : text) value = std::min(10 * value + (c - '0'), kFar);
+    return is_negative ? -value : value;
+  }
+
+  double scaled(double value, int64_t exponent) const {
+    while (value != 0 && exponent < -kLargestPower) {
+      value /= powers_.back();
+      exponent += kLargestPower;
+    }
+    if (value == 0) return value;
+    if (exponent < 0) return value / powers_[static_cast<size_t>(-exponent)];
+    if (exponent > kLargestPower) return std::numeric_limits<double>::infinity();
+    return value * powers_[static_cast<size_t>(exponent)];
+  }
+
+  std::vector<double> powers_;  // of ten
+};
 
 /// Receives nlohmann's parse events. Everything goes into a Json, except what lies in model.vocab
 /// and model.merges.
@@ -31,10 +104,12 @@ class DocumentReader final : public nlohmann::json_sax<nlohmann::json> {
     const bool fits = value <= static_cast<uint64_t>(INT64_MAX);
     return big_number(static_cast<double>(value), fits ? static_cast<int64_t>(value) : -1);
   }
-  bool number_float(double value, const std::string&) override {
+  bool number_float(double value, const std::string& text) override {
     if (mode_ == Mode::kRest) return put(Json(value));
     if (mode_ != Mode::kVocabPair) wrong_vocab();
-    return big_number(value, -1);
+    big_number(value, -1);
+    document_.scores.back() = scores_.read(text);
+    return true;
   }
   bool binary(nlohmann::json::binary_t&) override { return false; }
 
@@ -144,7 +219,8 @@ class DocumentReader final : public nlohmann::json_sax<nlohmann::json> {
     throw InputError(cat(document_.name, ": ", what));
   }
   [[noreturn]] void wrong_vocab() const {
-    const size_t last = document_.tokens.size();
+    const bool lacks_token = document_.vocab_is_list && (mode_ == Mode::kVocab || pair_items_ == 0);
+    const size_t last = document_.tokens.size() + (lacks_token ? 1 : 0);
     fail(cat("model.vocab entry ", last,
              document_.vocab_is_list ? " is not [token, score]" : " is not a token with its id"));
   }
@@ -179,6 +255,7 @@ class DocumentReader final : public nlohmann::json_sax<nlohmann::json> {
       document_.ids.push_back(id);
     } else if (mode_ == Mode::kVocabPair && pair_items_ == 1) {
       document_.scores.push_back(number);
+      document_.nearest_scores.push_back(number);
       ++pair_items_;
     } else {
       wrong_part();
@@ -225,6 +302,7 @@ class DocumentReader final : public nlohmann::json_sax<nlohmann::json> {
 
   Document document_;
   Mode mode_ = Mode::kRest;
+  ScoreReader scores_;
   int pair_items_ = 0;
   size_t num_merges_read_ = 0;
   std::vector<Json> stack_;

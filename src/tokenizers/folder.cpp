@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "tokenizers/template_text.h"
+#include "tokenizers/unigram_classes.h"
 
 namespace automodel::tokenizers {
 
@@ -17,7 +18,7 @@ namespace {
 
 /// Model types whose tokenizer class builds its own components (transformers 5's table, the rows
 /// that matter here).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kClassOfModelType{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kClassOfModelType{{
     {"qwen2", "Qwen2Tokenizer"},
     {"qwen2_moe", "Qwen2Tokenizer"},
     {"qwen2_vl", "Qwen2Tokenizer"},
@@ -46,19 +47,50 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kClassOf
     {"gemma3_text", "GemmaTokenizer"},
     {"gemma3n", "GemmaTokenizer"},
     {"gemma3n_text", "GemmaTokenizer"},
+    {"t5", "T5Tokenizer"},
+    {"mt5", "T5Tokenizer"},
+    {"switch_transformers", "T5Tokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"},
+    {"xmod", "XLMRobertaTokenizer"},
+    {"camembert", "CamembertTokenizer"},
+    {"albert", "AlbertTokenizer"},
 }};
 
 /// Model types whose published tokenizer_class is known to be wrong: the table above wins.
 constexpr std::array<std::string_view, 3> kIgnoresConfiguredClass = {"qwen2", "qwen3_5",
                                                                      "qwen3_5_moe"};
 /// Model types whose tokenizer.json is always taken as it is, whatever class is configured.
-constexpr std::array<std::string_view, 29> kTakenAsIs = {
-    "mistral",    "mixtral",     "ministral",     "ministral3",      "mistral3",
-    "phi3",       "phimoe",      "olmo2",         "olmo3",           "granite",
-    "granitemoe", "deepseek_v2", "deepseek_v3",   "deepseek_v32",    "deepseek_v4",
-    "nemotron",   "gpt_bigcode", "ernie4_5",      "ernie4_5_moe",    "granitemoeshared",
-    "stablelm",   "step3p5",     "mimo_v2_flash", "minimax_m2",      "glm",
-    "glm4",       "glm4_moe",    "glm4_moe_lite", "granitemoehybrid"};
+constexpr std::array<std::string_view, 31> kTakenAsIs = {"mistral",
+                                                         "mixtral",
+                                                         "ministral",
+                                                         "ministral3",
+                                                         "mistral3",
+                                                         "phi3",
+                                                         "phimoe",
+                                                         "olmo2",
+                                                         "olmo3",
+                                                         "granite",
+                                                         "granitemoe",
+                                                         "deepseek_v2",
+                                                         "deepseek_v3",
+                                                         "deepseek_v32",
+                                                         "deepseek_v4",
+                                                         "nemotron",
+                                                         "gpt_bigcode",
+                                                         "ernie4_5",
+                                                         "ernie4_5_moe",
+                                                         "granitemoeshared",
+                                                         "stablelm",
+                                                         "step3p5",
+                                                         "mimo_v2_flash",
+                                                         "minimax_m2",
+                                                         "glm",
+                                                         "glm4",
+                                                         "glm4_moe",
+                                                         "glm4_moe_lite",
+                                                         "granitemoehybrid",
+                                                         "umt5",
+                                                         "xlm-roberta-xl"};
 
 constexpr std::string_view kQwen2Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -96,7 +128,7 @@ std::string without_fast(std::string name) {
 bool builds_components(std::string_view class_name) {
   constexpr std::array<std::string_view, 5> kClasses = {
       "Qwen2Tokenizer", "Qwen3_5Tokenizer", "GPT2Tokenizer", "GemmaTokenizer", "LlamaTokenizer"};
-  return std::ranges::find(kClasses, class_name) != kClasses.end();
+  return std::ranges::find(kClasses, class_name) != kClasses.end() || builds_unigram(class_name);
 }
 
 /// The class that transformers' AutoTokenizer would choose, "" when it takes tokenizer.json as it
@@ -247,8 +279,13 @@ class SpecialTokenReader final {
       if (!value.is_null()) settings_.named_tokens[name] = add(value, name);
     }
     const Json* extra = config.find("extra_special_tokens");
-    if (extra == nullptr || !extra->is_array()) return;
-    for (const Json& value : extra->as_array()) add(value, "extra_special_tokens");
+    if (extra == nullptr) {
+      for (const std::string& token : extra_tokens_of_unigram(settings_.class_name, config)) {
+        add(Json(token), "extra_special_tokens");
+      }
+    } else if (extra->is_array()) {
+      for (const Json& value : extra->as_array()) add(value, "extra_special_tokens");
+    }
   }
 
  private:
@@ -276,6 +313,7 @@ class SpecialTokenReader final {
   /// The tokens a class has when its folder does not say; for padding else tokenizer.json's.
   Json default_of_class(const std::string& key) const {
     const std::string& name = settings_.class_name;
+    if (builds_unigram(name)) return default_token_of_unigram(name, key);
     if (name == "Qwen2Tokenizer" || name == "Qwen3_5Tokenizer") {
       if (key == "unk_token" || key == "eos_token" || key == "pad_token") {
         return Json("<|endoftext|>");
@@ -345,6 +383,7 @@ FolderSettings read_folder(const std::string& folder, const Document& document) 
   const std::string config_path = path_join(folder, "tokenizer_config.json");
   const Json tokenizer_config = read_tokenizer_config(folder);
   settings.class_name = choose_class(config, tokenizer_config);
+  if (builds_unigram(settings.class_name) && !document.vocab_is_list) settings.class_name = "";
   settings.class_adds_specials = settings.class_name == "Qwen2Tokenizer";
   const Json* truncation = document.rest.find("truncation");
   const std::string side = text_or_empty(tokenizer_config, "truncation_side");
@@ -441,7 +480,9 @@ void apply_gemma(const FolderSettings& settings, Document& document) {
 void apply_class(const FolderSettings& settings, const Json& tokenizer_config, Document& document) {
   const std::string& name = settings.class_name;
   const Json* model = document.rest.find("model");
-  if (name.empty() || model == nullptr || !model->is_object() || !document.has_merges) return;
+  if (name.empty() || model == nullptr || !model->is_object()) return;
+  if (builds_unigram(name)) return apply_unigram_class(settings, tokenizer_config, document);
+  if (!document.has_merges) return;
   const bool is_prefixed = is_true(tokenizer_config, "add_prefix_space");
   if (name == "LlamaTokenizer" || name == "GemmaTokenizer") {
     // Byte-level vocabularies that claim these classes would become unusable: taken as they are.

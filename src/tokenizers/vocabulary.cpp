@@ -22,7 +22,8 @@ size_t table_size(size_t entries) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(StringList tokens, std::vector<int64_t> ids, const std::string& file)
+Vocabulary::Vocabulary(StringList tokens, std::vector<int64_t> ids, const std::string& file,
+                       Twins twins)
     : tokens_(std::move(tokens)), ids_(std::move(ids)) {
   AM_CHECK(tokens_.size() == ids_.size());
   const auto count = static_cast<int64_t>(tokens_.size());
@@ -45,6 +46,7 @@ Vocabulary::Vocabulary(StringList tokens, std::vector<int64_t> ids, const std::s
     size_t at = hash & mask;
     for (; slots_[at].entry != 0; at = (at + 1) & mask) {
       if (slots_[at].hash == tag && tokens_[slots_[at].entry - 1] == tokens_[i]) {
+        if (twins == Twins::kLastCounts) break;
         throw InputError(cat(file, ": token '", tokens_[i], "' is in the vocabulary twice"));
       }
     }

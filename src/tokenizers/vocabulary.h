@@ -13,9 +13,13 @@ namespace automodel::tokenizers {
 /// The model's tokens: text to id and back.
 class Vocabulary final {
  public:
-  /// Throws InputError when an id or a token is there twice, or when an id is negative or so large
-  /// that it cannot belong to a vocabulary of this size.
-  Vocabulary(StringList tokens, std::vector<int64_t> ids, const std::string& file);
+  /// What becomes of tokens with the same text.
+  enum class Twins { kRefused, kLastCounts };
+
+  /// Throws InputError when an id is there twice, or a token unless `twins` allows it, or when an
+  /// id is negative or so large that it cannot belong to a vocabulary of this size.
+  Vocabulary(StringList tokens, std::vector<int64_t> ids, const std::string& file,
+             Twins twins = Twins::kRefused);
 
   /// -1 when there is no such token.
   int64_t find(std::string_view token) const;

@@ -77,11 +77,104 @@ TEST(TokenizerErrors, UnknownModelIsNamed) {
       "WordPiece, WordLevel");
 }
 
-TEST(TokenizerErrors, WhatIsKnownButNotSupportedIsNamed) {
-  EXPECT_EQ(error_of_model(R"({"type": "Unigram", "vocab": [["a", 0.0]]})"),
-            "t.json: model (Unigram): not supported in this version");
+TEST(TokenizerErrors, WrongUnigramModelsAreRefused) {
+  const auto error_with = [](const std::string& rest) {
+    return error_of_model(cat(R"({"type": "Unigram", )", rest, "}"));
+  };
+  EXPECT_EQ(error_with(R"("unk_id": 0, "vocab": [["a", 0.0], ["a", -1]])"), "");
+  EXPECT_EQ(error_with(R"("vocab": [])"), "");
+  EXPECT_EQ(error_with(R"("unk_id": 0)"), "t.json: model (Unigram): 'vocab' is missing");
+  EXPECT_EQ(error_with(R"("vocab": {"a": 0})"),
+            "t.json: model (Unigram): vocab must be a list of tokens and scores");
+  for (const char* id : {"2", "9223372036854775807"}) {
+    EXPECT_EQ(error_with(cat(R"("unk_id": )", id, R"(, "vocab": [["a", 0.0], ["b", -1]])")),
+              cat("t.json: model (Unigram): unk_id ", id,
+                  " is out of range for a vocabulary of 2 tokens"));
+  }
+  EXPECT_EQ(error_with(R"("unk_id": 0, "vocab": [])"),
+            "t.json: model (Unigram): unk_id 0 is out of range for a vocabulary of 0 tokens");
+  for (const char* id : {"-1", "1.0", "\"a\"", "true"}) {
+    EXPECT_EQ(error_with(cat(R"("unk_id": )", id, R"(, "vocab": [["a", 0.0]])")),
+              "t.json: model (Unigram): unk_id must be a whole number, not negative");
+  }
+  for (const char* entry : {R"(["b"])", R"(["b", null])", R"([1, "b"])", R"(["b", 1, 2])", "7"}) {
+    EXPECT_EQ(error_with(cat(R"("vocab": [["a", 0.0], )", entry, "]")).substr(0, 27),
+              "t.json: model.vocab entry 2")
+        << entry;
+  }
+  EXPECT_NE(error_with(R"("vocab": [["a", 1e400]])"), "");
+}
+
+TEST(TokenizerErrors, AUnigramModelWithoutUnknownFailsWhereItNeedsOne) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json_text(R"({"model": {"type": "Unigram", "unk_id": null,)"
+                                R"( "vocab": [["a", -1], ["b", -1], ["cd", -1]]}})",
+                                "t.json");
+  EXPECT_EQ(tokenizer.encode("abba", false).size(), 4U);
+  EXPECT_EQ(tokenizer.encode("", false).size(), 0U);
+  for (const char* text : {"ac", "acd"}) {  // "cd" alone would do
+    EXPECT_EQ(error_of([&] { tokenizer.encode(text, false); }),
+              "t.json: model (Unigram): 'c' needs an unknown token, but there is no unk_id");
+  }
+}
+
+std::string base64_of(const std::string& bytes) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      text.push_back(i + k > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63]);
+    }
+  }
+  return text;
+}
+
+/// The error of a charsmap with one rule: the unit of 'a' and that of its value say what it is.
+std::string error_of_charsmap(uint32_t unit, uint32_t value, const std::string& texts) {
+  std::string bytes = {0, 4, 0, 0};  // 256 units
+  for (uint32_t i = 0; i < 256; ++i) {
+    const uint32_t word = i == 'a' ? unit : i == 1 ? value : 0;
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(word >> shift));
+  }
+  return error_of_section("normalizer", cat(R"({"type": "Precompiled", "precompiled_charsmap": ")",
+                                            base64_of(bytes + texts), "\"}"));
+}
+
+TEST(TokenizerErrors, WrongCharsmapsAreRefused) {
+  const auto error_with = [](const std::string& charsmap) {
+    return error_of_section(
+        "normalizer", cat(R"({"type": "Precompiled", "precompiled_charsmap": )", charsmap, "}"));
+  };
+  const std::string where = "t.json: normalizer (Precompiled): precompiled_charsmap ";
   EXPECT_EQ(error_of_section("normalizer", R"({"type": "Precompiled"})"),
-            "t.json: normalizer (Precompiled): not supported in this version");
+            "t.json: normalizer (Precompiled): 'precompiled_charsmap' is missing");
+  EXPECT_EQ(error_with("null"), where + "must be a string, found null");
+  for (const char* text : {"AAAA=", "AAA", "A===", "AAA\u00e9", "AA=A", "AAAAAB==", "AA A"}) {
+    EXPECT_EQ(error_with(cat("\"", text, "\"")), where + "is not base64") << text;
+  }
+  EXPECT_EQ(error_with(R"("")"), where + "is malformed: it has no size of its trie");
+  EXPECT_EQ(error_with(R"("AAAA")"), where + "is malformed: it has no size of its trie");
+  EXPECT_EQ(error_with(R"("AAAAAA==")"), where + "is malformed: its trie is empty");
+  EXPECT_EQ(error_with(R"("/////w==")"), where + "is malformed: its trie is cut off");
+  EXPECT_EQ(error_with(R"("BAAAAAAAAAA=")"), where + "is malformed: its trie leads out of itself");
+}
+
+TEST(TokenizerErrors, RulesThatPointNowhereAreRefused) {
+  constexpr uint32_t kKey = 'a' | 1U << 8 | ('a' ^ 1U) << 10;  // its value is at 1
+  const std::string where = "t.json: normalizer (Precompiled): precompiled_charsmap is malformed: ";
+  EXPECT_EQ(error_of_charsmap(kKey, 0, "\u00e9"), "");
+  EXPECT_EQ(error_of_charsmap(kKey, 2, "\u00e9"), "");  // becomes nothing
+  EXPECT_EQ(error_of_charsmap(kKey, 3, "\u00e9"),
+            where + "a rule points to byte 3 of 2 bytes of texts");
+  EXPECT_EQ(error_of_charsmap(kKey, 1, "\u00e9"),
+            where + "a rule points to byte 1 of 2 bytes of texts, inside of a character");
+  EXPECT_EQ(error_of_charsmap(kKey, 0, "\xC3"), where + "its texts are not UTF-8");
+  EXPECT_EQ(error_of_charsmap(kKey | 1U << 20, 0, "x"), where + "its trie leads out of itself");
 }
 
 TEST(TokenizerErrors, DropoutIsRefusedUnlessZero) {

@@ -31,6 +31,9 @@ void expect_as(const Tokenizer& tokenizer, const Json& texts, const Json& expect
     const std::string text = texts.as_array()[i].as_string();
     const std::vector<int64_t> ids = ids_of(expected.at("ids").as_array()[i]);
     EXPECT_EQ(tokenizer.encode(text, false), ids) << text;
+    if (const Json* with_specials = expected.find("ids_special")) {
+      EXPECT_EQ(tokenizer.encode(text, true), ids_of(with_specials->as_array()[i])) << text;
+    }
     EXPECT_EQ(tokenizer.decode(ids, false), expected.at("decoded").as_array()[i].as_string());
   }
   std::map<std::string, std::string> named;
@@ -49,7 +52,7 @@ void expect_as(const Tokenizer& tokenizer, const Json& texts, const Json& expect
 /// The folders that scripts/goldens/make_tokenizer_folder_goldens.py describes.
 TEST(TokenizerFolders, AreReadAsByTransformers) {
   const Json all = Json::parse_file(test::source_file("tests/tokenizers/folders.json"));
-  EXPECT_EQ(all.at("cases").size(), 23U);
+  EXPECT_EQ(all.at("cases").size(), 30U);
   for (const Json& it : all.at("cases").as_array()) {
     SCOPED_TRACE(it.at("name").as_string());
     const test::TemporaryDirectory folder;

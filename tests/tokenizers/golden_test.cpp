@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "support/temporary_directory.h"
+#include "tokenizers/document.h"
 #include "tokenizers/tokenizer.h"
 
 namespace automodel::tokenizers {
@@ -125,6 +126,55 @@ TEST(TokenizerTest, EncodesPairsWithinLimitsAsTheReference) {
     ++num_compared;
   }
   EXPECT_GT(num_compared, 400);
+}
+
+TEST(TokenizerTest, ReadsScoresAsTheReference) {
+  const Json scores = Json::parse_file(data("scores.json"));
+  std::string vocab;
+  for (const Json& score : scores.as_array()) {
+    vocab += cat(vocab.empty() ? "" : ",", R"(["t",)", score.as_array()[0].as_string(), "]");
+  }
+  const Document document = read_document(cat(R"({"model": {"vocab": [)", vocab, "]}}"), "t.json");
+  ASSERT_EQ(document.scores.size(), scores.size());
+  int num_rounded_otherwise = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const Json::Array& score = scores.as_array()[i].as_array();
+    EXPECT_EQ(document.scores[i], score[1].as_double()) << score[0].as_string();
+    num_rounded_otherwise += document.scores[i] != document.nearest_scores[i];
+  }
+  EXPECT_GT(num_rounded_otherwise, 30);
+}
+
+TEST(TokenizerTest, LooksUpGraphemeClustersAsTheReference) {
+  std::optional<Tokenizer> tokenizer;
+  int num_compared = 0;
+  for (const std::string& line : split(read_file(data("clusters.jsonl")), '\n')) {
+    if (line.empty()) continue;
+    const Json entry = Json::parse(line, "clusters.jsonl");
+    if (const Json* normalizer = entry.find("normalizer")) {
+      tokenizer = Tokenizer::from_json_text(
+          cat(R"({"model": {"type": "Unigram", "vocab": []}, "normalizer": )", normalizer->dump(),
+              "}"),
+          "clusters.jsonl");
+      continue;
+    }
+    EXPECT_EQ(tokenizer->normalized(entry.at("text").as_string()),
+              entry.at("normalized").as_string())
+        << line;
+    ++num_compared;
+  }
+  EXPECT_EQ(num_compared, 500);
+}
+
+TEST(TokenizerTest, DividesALongPieceInTimeThatGrowsWithItsLength) {
+  const Tokenizer tokenizer = Tokenizer::from_json_text(
+      R"({"model": {"type": "Unigram", "unk_id": 0,)"
+      R"( "vocab": [["<unk>", 0], ["a", -1], ["aaaa", -1.5], ["b", -3]]}})",
+      "t.json");
+  std::string text(1'000'001, 'a');
+  EXPECT_EQ(tokenizer.encode(text, false).size(), 250'001U);
+  text.assign(1'000'000, '?');
+  EXPECT_EQ(tokenizer.encode(cat(text, "b"), false), (std::vector<int64_t>{0, 3}));
 }
 
 TEST(TokenizerTest, RefusesALimitBelowTheSpecialTokensAlone) {
