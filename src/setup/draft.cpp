@@ -9,6 +9,7 @@
 #include "config/load.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/is_one_of.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/hub_inputs.h"
 #include "setup/new_file.h"
@@ -66,10 +67,10 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
                                " is an encoder, which this version trains to classify texts alone: "
                                "--task classify"));
   }
-  if (facts.model.reads_sources) {
+  if (facts.model.reads_sources && !is_one_of({"sft", "lora", "qlora"}, request.task)) {
     throw UnsupportedError(cat("--model ", request.model,
-                               " is of an encoder and a decoder, of which this version writes no "
-                               "recipe: begin with a copy of tiny_t5 (automodel cp tiny_t5)"));
+                               " is of an encoder and a decoder, which this version trains on "
+                               "sources and targets alone: --task sft, lora or qlora"));
   }
   if (!request.teacher.empty()) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);

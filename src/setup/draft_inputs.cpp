@@ -152,6 +152,8 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
   if (const auto own = models::encoder_positions(config)) facts.num_positions = *own;
   facts.is_encoder = models::is_encoder(config);
   facts.reads_sources = models::reads_sources(config);
+  constexpr int64_t kUsualOfT5 = 512;  // distances have no limit
+  if (facts.reads_sources) facts.num_positions = sizes.get("n_positions", kUsualOfT5);
   if (facts.num_positions < 1) {
     throw InputError(cat(path_join(facts.folder, "config.json"), ": positions are ",
                          facts.num_positions, ", at least 1 is right"));

@@ -97,6 +97,8 @@ std::optional<int64_t> samples_of(const DraftFacts& facts, int64_t sequence) {
 Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
   constexpr int64_t kUsualBatch = 16, kUsualWarmup = 10;
   Sizes sizes{.sequence = sequence_length(facts, request.task), .lr = learning_rate(request.task)};
+  // T5 is fine-tuned at larger rates than decoders are.
+  if (facts.model.reads_sources && !is_adapting(request.task)) sizes.lr = 1e-4;
   sizes.local_batch = sizes.sequence <= 512 ? 2 : 1;
   int64_t of_all_ranks = sizes.local_batch * request.num_ranks;
   sizes.global_batch = round_up(kUsualBatch, of_all_ranks);
@@ -125,9 +127,16 @@ Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
   return sizes;
 }
 
-void check_data_for(const DraftRequest& request, const DataFacts& data) {
+void check_data_for(const DraftRequest& request, const DataFacts& data, bool needs_sources) {
   const std::string columns =
       data.columns.empty() ? "" : cat(" (its columns: ", join(data.columns, ", "), ")");
+  if (needs_sources && data.kind != DataKind::kColumns) {
+    throw UserError(cat("--model ", request.model,
+                        " is trained on sources and targets, a question "
+                        "and an answer of a row, and --data ",
+                        request.data, " has none", columns,
+                        "; --columns question=NAME,answer=NAME names others than the usual"));
+  }
   if (request.task == "pretrain" && !is_text(data)) {
     throw UserError(cat("--task pretrain reads texts, and --data ", request.data, " has none",
                         columns, "; --task sft or chat trains on it"));
@@ -205,7 +214,9 @@ std::string model_section(const char* key, const ModelFacts& model, const std::s
             "    pretrained_model_name_or_path: ",
             scalar(model.name), "\n");
   } else {
-    const char* kind = task == "classify" ? "SequenceClassification" : "CausalLM";
+    const char* kind = task == "classify"    ? "SequenceClassification"
+                       : model.reads_sources ? "Seq2SeqLM"
+                                             : "CausalLM";
     text += cat("  _target_: nemo_automodel.NeMoAutoModelFor", kind, ".from_pretrained\n",
                 "  pretrained_model_name_or_path: ", scalar(model.name), "\n");
   }
@@ -309,10 +320,22 @@ std::string class_data(const std::string& key, const std::string& split, const D
       tokenizer_lines(facts), "\n");
 }
 
+/// Sources and targets, likewise.
+std::string source_data(const std::string& key, const std::string& split, const DataFacts& data,
+                        const DraftFacts& facts, const Sizes& sizes) {
+  const std::string context = data.context.empty() ? "" : cat(" {", data.context, "}");
+  return cat(key, ":\n  _target_: ", kComponents, "datasets.llm.seq2seq.make_seq2seq_dataset\n",
+             "  dataset_name: ", scalar(data.name), "\n  split: ", scalar(split),
+             "\n  source_template: ", scalar(cat("{", data.question, "}", context)),
+             "  # what the model reads\n  target_key: ", scalar(data.answer),
+             "  # what it writes\n  seq_length: ", sizes.sequence,
+             "  # longer sources and targets are cut\n", tokenizer_lines(facts), "\n");
+}
+
 std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
                           const Sizes& sizes) {
   if (!facts.data) return mock_data(sizes);
-  check_data_for(request, *facts.data);
+  check_data_for(request, *facts.data, facts.model.reads_sources);
   switch (facts.data->kind) {
     case DataKind::kPlainText:
     case DataKind::kTextRows:
@@ -325,7 +348,9 @@ std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
       break;
   }
   const bool has_classes = facts.data->kind == DataKind::kClasses;
-  const auto section = has_classes ? class_data : row_data;
+  const auto section = has_classes                 ? class_data
+                       : facts.model.reads_sources ? source_data
+                                                   : row_data;
   if (sizes.has_validation && has_classes) {  // by numbers, before which rows are shuffled
     const int64_t border = *facts.data->num_rows * 95 / 100;
     return cat(

@@ -248,6 +248,34 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
                "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}");
   expect_error({"--task", "sft", "--model", folder.file("encoder"), "--data", rows}, 6,
                "classify texts alone: --task classify");
+  expect_error(
+      {"--task", "classify", "--model", source_file("tests/recipes/data/tiny_t5"), "--data", rows},
+      6, "on sources and targets alone: --task sft, lora or qlora");
+  expect_error({"--task", "sft", "--model", source_file("tests/recipes/data/tiny_t5"), "--data",
+                source_file("recipes/data/tinyshakespeare.txt"), "--tokenizer",
+                source_file("configs/quickstart_tokenizer")},
+               2, "is trained on sources and targets");
+}
+
+/// Of a model of an encoder and a decoder: sources and targets, and a run of it.
+TEST(NewCommandTest, AT5ReadsSourcesAndWritesTargets) {
+  const TemporaryDirectory folder;
+  for (const char* task : {"sft", "qlora"}) {
+    const std::string output = folder.file(cat(task, ".yaml"));
+    const ProgramResult made =
+        automodel({"new", "--task", task, "--model", source_file("tests/recipes/data/tiny_t5"),
+                   "--data", source_file("tests/recipes/data/rows.jsonl"), "--tokenizer",
+                   source_file("configs/quickstart_tokenizer"), "-o", output});
+    ASSERT_EQ(made.status, 0) << made.err;
+    const std::string text = read_file(output);
+    EXPECT_THAT(text, HasSubstr("nemo_automodel.NeMoAutoModelForSeq2SeqLM.from_pretrained"));
+    EXPECT_THAT(text, HasSubstr("source_template: \"{question}\"  # what the model reads"));
+    EXPECT_THAT(text, HasSubstr("target_key: answer  # what it writes"));
+    const ProgramResult run = automodel(
+        {"run", output, "--step_scheduler.max_steps=2", "--lr_scheduler.lr_warmup_steps=1",
+         cat("--checkpoint.checkpoint_dir=", folder.file(cat(task, "_run")))});
+    EXPECT_EQ(run.status, 0) << run.err;
+  }
 }
 
 TEST(NewCommandTest, ADraftThatTheCheckFindsWrongIsNotWritten) {
