@@ -166,7 +166,8 @@ constexpr const char* kIndexer =
     "version with cp_size > 1";
 
 constexpr const char* kBothDirections =
-    "attention to later tokens, as diffusion language models have it, is not in this version with "
+    "attention to later tokens, as encoders and diffusion language models have it, is not in this "
+    "version with "
     "cp_size > 1";
 
 /// What goldens whose layers need whole sequences say to a part of one, by how their names begin.
