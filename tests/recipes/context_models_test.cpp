@@ -167,8 +167,7 @@ constexpr const char* kIndexer =
 
 constexpr const char* kBothDirections =
     "attention to later tokens, as encoders and diffusion language models have it, is not in this "
-    "version with "
-    "cp_size > 1";
+    "version with cp_size > 1";
 
 /// What goldens whose layers need whole sequences say to a part of one, by how their names begin.
 constexpr std::pair<std::string_view, const char*> kRefusals[] = {
