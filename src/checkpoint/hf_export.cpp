@@ -91,7 +91,8 @@ Json generation_config(const Json& config) {
   Json out = Json::object();
   out["_from_model_config"] = Json(true);
   const Json* text = config.find("text_config");
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+  for (const char* key :
+       {"bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"}) {
     const Json* value = config.find(key);
     if (value == nullptr && text != nullptr) value = text->find(key);
     if (value != nullptr && !value->is_null()) out[key] = *value;

@@ -105,6 +105,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// bits) by `parts`. Call it before keep_stage(). Throws UnsupportedError for a family that
   /// cannot.
   virtual void replace_parts(const tensor::KeyMap& parts);
+  /// Whether transformers leaves the layer with this parameter as it is when it loads the others in
+  /// 4 bits.
+  virtual bool is_kept_from_four_bits(const std::string&) const { return false; }
   /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude in a module "lm_head" to a model
   /// whose head is the embedding: adapters of the head alone. Call it once, before memory is
   /// allocated. Throws UnsupportedError for a family that cannot.

@@ -16,15 +16,16 @@ namespace {
 
 constexpr std::string_view kFourBit = ".four_bit";
 
-/// The linear layers except the head, which a classifier's may be several, by the fqn of their
-/// weight.
+/// The linear layers except the head, which a classifier's may be several, and those that the model
+/// keeps, by the fqn of their weight.
 std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& model) {
   const std::string head = model.parallel_plan().head;
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
-    if (linear == nullptr || item.key() == head) continue;
-    layers[cat(item.key(), ".weight")] = linear;
+    const std::string weight = cat(item.key(), ".weight");
+    if (linear == nullptr || item.key() == head || model.is_kept_from_four_bits(weight)) continue;
+    layers[weight] = linear;
   }
   for (const tensor::ParameterPart& part : model.key_map()) {
     if (is_of_head(part.name, model.class_head())) layers.erase(part.parameter);

@@ -400,6 +400,7 @@ TEST(HfExport, WithoutOriginalSplitsBySizeAndCopiesTheTokenizer) {
   test_shards::number(shard, shapes, 0);
   HfExport what;
   what.config["eos_token_id"] = Json(7);
+  what.config["decoder_start_token_id"] = Json(0);
   what.config["torch_dtype"] = Json("bfloat16");
   what.tokenizer_folder = tokenizer.path();
   what.max_file_bytes = 800;
@@ -412,9 +413,9 @@ TEST(HfExport, WithoutOriginalSplitsBySizeAndCopiesTheTokenizer) {
                 "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(read_file(out.file("tokenizer.json")), "{ \"x\" :1}");
   EXPECT_EQ(Json::parse_file(out.file("config.json")).dump(),
-            R"({"eos_token_id": 7, "dtype": "float32"})");
+            R"({"eos_token_id": 7, "decoder_start_token_id": 0, "dtype": "float32"})");
   EXPECT_EQ(Json::parse_file(out.file("generation_config.json")).dump(),
-            R"({"_from_model_config": true, "eos_token_id": 7})");
+            R"({"_from_model_config": true, "decoder_start_token_id": 0, "eos_token_id": 7})");
   EXPECT_EQ(
       Json::parse_file(out.file("model.safetensors.index.json")).dump(),
       R"({"metadata": {"total_size": 2004}, "weight_map": )"

@@ -134,7 +134,8 @@ TEST(Seq2SeqTest, WrongTemplatesAreNamed) {
   for (const char* text : {"{}", "{q!r}", "{q:>5}", "{q.x}", "{q[0]}"}) {
     EXPECT_THAT(error_of_template(text), HasSubstr("is not a column's name alone")) << text;
   }
-  EXPECT_EQ(RowTemplate("}}{{").filled([](const std::string&) { return ""; }), "}{");
+  EXPECT_THAT(error_of_template("}}{{"), HasSubstr("it names no column"));
+  EXPECT_EQ(RowTemplate("}}{q}{{").filled([](const std::string& name) { return name; }), "}q{");
 }
 
 TEST(Seq2SeqTest, WrongRowsAreNamed) {

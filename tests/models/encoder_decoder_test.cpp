@@ -105,6 +105,12 @@ TEST(EncoderDecoderConfigTest, WrongNumbersAreNamed) {
               testing::HasSubstr("less than twice relative_attention_max_distance 16"));
   EXPECT_THAT(problem_of("is_encoder_decoder", false),
               testing::HasSubstr("T5 without its decoder is not built here"));
+  EXPECT_EQ(problem_of("relative_attention_num_buckets", 0),
+            "relative_attention_num_buckets is 0; it must be at least 1");
+  EXPECT_EQ(problem_of("num_decoder_layers", 20000),
+            "num_decoder_layers is 20000; at most 10000 is right");
+  EXPECT_EQ(problem_of("model_type", "umt5"),
+            "model_type 'umt5' is not that of a T5: t5 and mt5 are built");
   EXPECT_EQ(problem_of("num_decoder_layers", Json()), "");
   EXPECT_THAT(
       test::error_of<UnsupportedError>([] { models::build_causal_lm(config_of("t5"), at::kHalf); }),

@@ -88,6 +88,10 @@ TEST(EncoderDecoderTest, TrainsInFourBitsAndWithNoise) {
     options.insert(options.end(), more.begin(), more.end());
     const ProgramResult result = translate("run", options);
     EXPECT_EQ(result.status, 0) << result.err;
+    // All but lm_head and wo, as bitsandbytes holds a T5.
+    const bool is_held = std::string(name) == "held";
+    EXPECT_EQ((result.out + result.err).find("28 matrices are held in 4 bits") != std::string::npos,
+              is_held);
     return read_records(folder.file(cat(name, "/training.jsonl"))).back().at("loss").as_double();
   };
   const double plain = last_loss("plain", {});
@@ -149,6 +153,12 @@ TEST(EncoderDecoderTest, WhatDoesNotGoWithItIsNamed) {
       refusal({"--distributed.strategy=fsdp2", "--distributed.tp_size=2", "--world-size=2"}),
       HasSubstr("an encoder and a decoder are replicated or sharded"));
   EXPECT_THAT(refusal({"--model.torch_dtype=float16"}), HasSubstr("in float16 are not in this"));
+  EXPECT_THAT(
+      refusal({"--distributed.strategy=fsdp2", "--distributed.mp_policy.param_dtype=float16"}),
+      HasSubstr("in float16 are not in this"));
+  EXPECT_THAT(refusal({"--peft._target_=nemo_automodel.components._peft.lora.PeftConfig",
+                       "--peft.match_all_linear=true"}),
+              HasSubstr("name other layers in target_modules, as ['*.q', '*.k', '*.v'"));
   EXPECT_THAT(refusal({"--recipe=BenchmarkingRecipeForNextTokenPrediction"}),
               HasSubstr("a model of an encoder and a decoder is trained by recipe"));
 }

@@ -63,6 +63,7 @@ RowTemplate::RowTemplate(const std::string& text) : texts_(1) {
       i = end;
     }
   }
+  if (columns_.empty()) refuse_template(text, "it names no column, and all sources would be alike");
 }
 
 SourceOptions Seq2SeqConfig::source() const {

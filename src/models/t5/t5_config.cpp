@@ -24,6 +24,31 @@ void read_mlp(decoder::ConfigReader& reader, std::string_view fallback, T5Config
   }
 }
 
+/// A number of layers.
+int64_t read_layers(decoder::ConfigReader& reader, std::string_view key, int64_t fallback) {
+  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
+  const int64_t count = reader.size(key, fallback);
+  if (count <= kMostLayers) return count;
+  reader.problem(cat(key, " is ", count, "; at most ", kMostLayers, " is right"));
+  return 1;
+}
+
+/// Reads the table of biases by distance.
+void read_distances(decoder::ConfigReader& reader, T5Config& config) {
+  const size_t num_problems = reader.problems().size();
+  config.num_buckets = reader.size("relative_attention_num_buckets", 32);
+  config.max_distance = reader.size("relative_attention_max_distance", 128);
+  constexpr int64_t kMost = int64_t{1} << 20;  // more is a slip
+  // Half of the encoder's rows are for keys behind the query, half of those for single distances.
+  const bool fits = config.num_buckets % 4 == 0 && config.num_buckets <= kMost &&
+                    config.max_distance > config.num_buckets / 2 && config.max_distance <= kMost;
+  if (fits || reader.problems().size() > num_problems) return;
+  reader.problem(cat("relative_attention_num_buckets ", config.num_buckets,
+                     " must be a multiple of 4, and less than twice "
+                     "relative_attention_max_distance ",
+                     config.max_distance, ", and neither more than ", kMost));
+}
+
 /// Whether the head is the embedding. T5 1.1's is not, nor mT5's, whatever transformers 5 says of
 /// them: it writes tie_word_embeddings: true for every T5, and scale_decoder_outputs: false.
 bool read_head(decoder::ConfigReader& reader, bool is_mt5) {
@@ -34,26 +59,21 @@ bool read_head(decoder::ConfigReader& reader, bool is_mt5) {
 }  // namespace
 
 T5Config read_t5(decoder::ConfigReader& reader) {
-  const bool is_mt5 = reader.text("model_type", "t5") == "mt5";
+  const std::string type = reader.text("model_type", "t5");
+  const bool is_mt5 = type == "mt5";
+  if (type != "t5" && !is_mt5) {
+    reader.problem(cat("model_type '", type, "' is not that of a T5: t5 and mt5 are built"));
+  }
   T5Config config;
   config.vocab_size = reader.size("vocab_size");
   config.hidden_size = reader.size("d_model", 512);
-  config.num_encoder_layers = reader.size("num_layers", is_mt5 ? 8 : 6);
-  config.num_decoder_layers = reader.size("num_decoder_layers", config.num_encoder_layers);
+  config.num_encoder_layers = read_layers(reader, "num_layers", is_mt5 ? 8 : 6);
+  config.num_decoder_layers = read_layers(reader, "num_decoder_layers", config.num_encoder_layers);
   config.num_heads = reader.size("num_heads", is_mt5 ? 6 : 8);
   config.head_dim = reader.size("d_kv", 64);
   config.intermediate_size = reader.size("d_ff", is_mt5 ? 1024 : 2048);
   read_mlp(reader, is_mt5 ? "gated-gelu" : "relu", config);
-  config.num_buckets = reader.size("relative_attention_num_buckets", 32);
-  config.max_distance = reader.size("relative_attention_max_distance", 128);
-  // Half of the encoder's rows are for keys behind the query, half of those for single distances.
-  if (config.num_buckets < 4 || config.num_buckets % 4 != 0 ||
-      config.max_distance <= config.num_buckets / 2) {
-    reader.problem(cat("relative_attention_num_buckets ", config.num_buckets,
-                       " must be a multiple of 4, and less than twice "
-                       "relative_attention_max_distance ",
-                       config.max_distance));
-  }
+  read_distances(reader, config);
   config.is_head_tied = read_head(reader, is_mt5);
   config.dropout = reader.probability("dropout_rate", 0.1);
   config.norm_eps = reader.not_negative("layer_norm_epsilon", 1e-6);

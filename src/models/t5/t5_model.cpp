@@ -18,6 +18,12 @@ namespace automodel::models::t5 {
 
 namespace {
 
+/// Numbers of T5's second projections are too large for it.
+[[noreturn]] void refuse_half(const std::string& architecture) {
+  throw UnsupportedError(
+      cat("a ", architecture, " in float16 is not in this version: use bfloat16 or float32"));
+}
+
 /// A module that only contains others: "encoder".
 class StackContainer final : public torch::nn::Module {};
 
@@ -40,10 +46,7 @@ T5Model::T5Model(std::string architecture, T5Config config, Json hf_config, at::
       dtype_(dtype),
       key_map_(t5::key_map(config_)),
       loss_head_(nn::make_local_loss_head()) {
-  if (dtype == at::kHalf) {
-    throw UnsupportedError(
-        cat("a ", architecture_, " in float16 is not in this version: use bfloat16 or float32"));
-  }
+  if (dtype == at::kHalf) refuse_half(architecture_);
   shared_ = register_module(
       "shared", std::make_shared<nn::Embedding>(
                     nn::EmbeddingOptions{config_.vocab_size, config_.hidden_size}, dtype));
@@ -91,6 +94,7 @@ at::Tensor T5Model::run_stack(
     const std::shared_ptr<const decoder::ForwardContext>& context, const at::Tensor& source,
     const std::shared_ptr<const decoder::ForwardContext>& of_source) const {
   check_token_ids(ids, config_.vocab_size);
+  if (shared_->weight().scalar_type() == at::kHalf) refuse_half(architecture_);
   const bool is_encoder = !source.defined();
   const auto dropped = [&](const at::Tensor& x, const char* site) {
     return decoder::dropout(x, *context, cat(name, site), config_.dropout);
@@ -233,6 +237,13 @@ std::vector<std::string> T5Model::unused_prefixes() const {
 
 std::map<std::string, std::string> T5Model::stand_ins() const {
   return {{"shared.weight", "encoder.embed_tokens.weight"}};
+}
+
+void T5Model::adapt_tied_head(nn::LoraOptions) {
+  throw UnsupportedError(cat("an adapter of lm_head of a ", architecture_,
+                             " whose head is the embedding is not in this version: name other "
+                             "layers in target_modules, as ['*.q', '*.k', '*.v', '*.o', '*.wi*', "
+                             "'*.wo']"));
 }
 
 void T5Model::set_attention_core(std::shared_ptr<nn::AttentionCore>) {

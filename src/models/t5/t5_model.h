@@ -35,6 +35,10 @@ class T5Model final : public CausalLM, public nn::MultiplyingModule, public nn::
   void replace_parts(const tensor::KeyMap& parts) override {
     models::replace_parts(key_map_, parts);
   }
+  bool is_kept_from_four_bits(const std::string& parameter) const override {
+    return parameter.ends_with(".down_proj.weight");  // wo, whose input grows large
+  }
+  void adapt_tied_head(nn::LoraOptions options) override;
   std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const override {
     return adapter_dropout_;
   }

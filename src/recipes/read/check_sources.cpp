@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/is_one_of.h"
 #include "core/text.h"
 #include "recipes/read/dataset_recipe.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 using config::Diagnostics;
 using config::Node;
+
+constexpr const char* kNoHalf =
+    "an encoder and a decoder in float16 are not in this version: use bfloat16 or float32";
 
 const Node& target_of(const Node& section) {
   const Node* const name = section.find("_target_");
@@ -37,9 +41,14 @@ void check_sources(const Node& root, const Recipe& recipe, Diagnostics& diagnost
   }
   if (model.reads_sources && model.dtype == at::kHalf) {
     const Node* const dtype = model.node.find("torch_dtype");
-    diagnostics.unsupported(dtype != nullptr ? *dtype : target_of(model.node),
-                            "an encoder and a decoder in float16 are not in this version: use "
-                            "bfloat16 or float32");
+    diagnostics.unsupported(dtype != nullptr ? *dtype : target_of(model.node), kNoHalf);
+  }
+  const Node* const strategy = root.find("distributed");
+  const Node* const policy = strategy != nullptr ? strategy->find("mp_policy") : nullptr;
+  const Node* const computed = policy != nullptr ? policy->find("param_dtype") : nullptr;
+  if (model.reads_sources && computed != nullptr && computed->is_string() &&
+      is_one_of({"float16", "torch.float16", "half", "torch.half"}, computed->text())) {
+    diagnostics.unsupported(*computed, kNoHalf);
   }
   if (!model.has_known_class) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
