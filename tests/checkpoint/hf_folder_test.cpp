@@ -1,5 +1,6 @@
 #include "checkpoint/hf_folder.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/remainder.h>

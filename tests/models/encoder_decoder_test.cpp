@@ -125,8 +125,7 @@ TEST(DistanceBiasTest, HasTheRowsOfTransformers) {
   for (const Json& each : cases.as_array()) {
     const int64_t num_rows = each.at("num_buckets").as_int();
     const nn::Embedding table({.num_rows = num_rows, .dim = 1}, at::kFloat);
-    at::Tensor weight = table.weight();
-    weight.set_data(at::arange(num_rows, at::kFloat).unsqueeze(1));
+    table.weight().set_data(at::arange(num_rows, at::kFloat).unsqueeze(1));
     const at::Tensor bias = models::t5::distance_bias(
         table, kLength, each.at("is_bidirectional").as_bool(), each.at("max_distance").as_int());
     ASSERT_EQ(bias.size(1), 2 * kLength - 1);
