@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/nn/module.h>
+
 #include <string>
 #include <vector>
 
@@ -18,6 +20,19 @@ class AddedParameters final {
 
   /// A parameter's initial values; null for one that was not added.
   const ParameterInit* find(const std::string& parameter) const;
+
+  /// The initial values of all of the model's parameters: those that came with added ones, and
+  /// `rule_of(name)` of the others.
+  template <typename RuleOf>
+  std::vector<ParameterInit> initial_values(const torch::nn::Module& model,
+                                            const RuleOf& rule_of) const {
+    std::vector<ParameterInit> out;
+    for (const auto& item : model.named_parameters()) {
+      const ParameterInit* const added = find(item.key());
+      out.push_back(added != nullptr ? *added : ParameterInit{item.key(), rule_of(item.key())});
+    }
+    return out;
+  }
 
  private:
   std::vector<ParameterInit> values_;

@@ -58,7 +58,7 @@ void check_token_ids(const at::Tensor& ids, int64_t vocab_size);
 at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index);
 
 /// A language model that writes its batch's tokens, be it a decoder alone or one that attends to
-/// what an encoder makes of a source (reads_sources()). Its parameters are built without memory
+/// what an encoder makes of the batch's source. Its parameters are built without memory
 /// (tensor::placeholder); the memory's owner allocates it before the first forward.
 ///
 /// Every forward (hidden_states, logits, loss, run_stage, loss_of_hidden) goes through unit_hook()
@@ -138,9 +138,6 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.
   virtual std::map<std::string, std::string> stand_ins() const { return {}; }
-
-  /// Whether a batch must have a source, which an encoder reads, beside the tokens.
-  virtual bool reads_sources() const { return false; }
 
   virtual void set_dropout_context(const DropoutContext& context) = 0;
   /// In training, adds uniform noise of up to `alpha` / sqrt(S D) to the embedding's result

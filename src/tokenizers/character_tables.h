@@ -53,7 +53,7 @@ struct ClusterRange {
   char32_t last;
   ClusterClass value;
 };
-/// Of Unicode 17, as far as clusters of fewer than 6 bytes depend on it.
+/// The classes of Unicode 17, as far as clusters of fewer than 6 bytes depend on it.
 extern const std::span<const ClusterRange> kClusterClasses;
 
 }  // namespace automodel::tokenizers::tables

@@ -35,8 +35,8 @@ struct Document {
   bool vocab_is_list = false;  ///< [[token, score], ...] of Unigram; else {token: id}
   StringList tokens;
   std::vector<int64_t> ids;  ///< of `tokens`; unless the vocabulary is a list
-  /// Of `tokens`, when the vocabulary is a list: as the reference implementation reads them, whose
-  /// rounding decides between ways to divide a text that are equally good.
+  /// The scores of `tokens`, when the vocabulary is a list, as the reference implementation reads
+  /// them, whose rounding decides between ways to divide a text that are equally good.
   std::vector<double> scores;
   std::vector<double> nearest_scores;  ///< the doubles nearest to what is written
   bool has_merges = false;

@@ -12,7 +12,8 @@ namespace automodel::tokenizers {
 /// so that their bytes are searched at once.
 class TokenTrie final {
  public:
-  /// Of equal tokens the last counts; empty ones are never found.
+  /// Builds the trie of `tokens`, of which the last of equal ones counts and empty ones are never
+  /// found.
   explicit TokenTrie(const StringList& tokens);
 
   static constexpr uint32_t kRoot = 0;

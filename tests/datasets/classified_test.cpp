@@ -40,6 +40,26 @@ std::string error_of_row(const std::string& row) {
   return "";
 }
 
+struct UntypedEncoder final : ByteEncoder {
+  bool gives_types() const override { return false; }
+};
+
+/// A tokenizer whose model_input_names lack types of tokens.
+TEST(ClassifiedTextsTest, TypesAreGivenWhereTheTokenizerGivesThem) {
+  const TemporaryDirectory folder;
+  SequenceClassificationDatasetConfig config;
+  config.path_or_dataset_id = {
+      folder.write("rows.jsonl", "{\"text\": \"ab\", \"d\": \"c\", \"label\": 1}\n")};
+  config.text_pair_column = "d";
+  ClassifierFacts model = kTwoClasses;
+  model.is_encoder = true;
+  model.num_token_types = 2;
+  const UntypedEncoder untyped;
+  EXPECT_THAT(ClassifiedTextDataset(config, untyped, model).at(0).token_types, ElementsAre());
+  const ByteEncoder typed;
+  EXPECT_THAT(ClassifiedTextDataset(config, typed, model).at(0).token_types, ElementsAre(0, 0, 1));
+}
+
 /// ByteEncoder gives the second text of a pair type 1.
 TEST(ClassifiedTextsTest, AnEncodersPairsHaveTypesAlsoInPacks) {
   const TemporaryDirectory folder;

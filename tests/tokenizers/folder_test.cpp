@@ -49,6 +49,23 @@ void expect_as(const Tokenizer& tokenizer, const Json& texts, const Json& expect
   EXPECT_EQ(tokenizer.truncates_left(), expected.at("truncates_left").as_bool());
 }
 
+/// Types of tokens are for models whose inputs tokenizer_config.json names, if it names any.
+TEST(TokenizerFolders, GiveTypesUnlessTheInputsLackThem) {
+  const Json all = Json::parse_file(test::source_file("tests/tokenizers/folders.json"));
+  const Json& first = all.at("cases").as_array().front();
+  const auto gives_types = [&](const char* config) {
+    const test::TemporaryDirectory folder;
+    const Json& base = all.at("bases").at(first.at("base").as_string());
+    write_file_atomic(folder.file("tokenizer.json"),
+                      document_of(base, first.at("document")).dump());
+    write_file_atomic(folder.file("tokenizer_config.json"), config);
+    return Tokenizer::load(folder.path()).gives_types();
+  };
+  EXPECT_TRUE(gives_types("{}"));
+  EXPECT_TRUE(gives_types(R"({"model_input_names": ["input_ids", "token_type_ids"]})"));
+  EXPECT_FALSE(gives_types(R"({"model_input_names": ["input_ids", "attention_mask"]})"));
+}
+
 /// The folders that scripts/goldens/make_tokenizer_folder_goldens.py describes.
 TEST(TokenizerFolders, AreReadAsByTransformers) {
   const Json all = Json::parse_file(test::source_file("tests/tokenizers/folders.json"));

@@ -123,6 +123,13 @@ std::string_view either(ConfigReader& reader, std::string_view key, std::string_
   return other;
 }
 
+int64_t checked_layers(ConfigReader& reader, std::string_view key, int64_t num_layers) {
+  constexpr int64_t kMostLayers = 10000;
+  if (num_layers <= kMostLayers) return num_layers;
+  reader.problem(cat(key, " is ", num_layers, "; at most ", kMostLayers, " is right"));
+  return 1;
+}
+
 void check_causal(ConfigReader& reader) {
   if (reader.flag("is_causal", true)) return;
   reader.problem("is_causal is false; attention to later tokens is not built for this family");
@@ -136,14 +143,8 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.vocab_size = size("vocab_size", defaults.vocab_size);
   config.hidden_size = size("hidden_size", defaults.hidden_size);
   config.intermediate_size = size("intermediate_size", defaults.intermediate_size);
-  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
-  int64_t num_layers = reader.size("num_hidden_layers");
-  if (num_layers > kMostLayers) {
-    reader.problem(
-        cat("num_hidden_layers is ", num_layers, "; at most ", kMostLayers, " is right"));
-    num_layers = 1;
-  }
-  config.layers.resize(static_cast<size_t>(num_layers));
+  constexpr const char* kLayers = "num_hidden_layers";
+  config.layers.resize(static_cast<size_t>(checked_layers(reader, kLayers, reader.size(kLayers))));
   config.num_heads = size("num_attention_heads", defaults.num_heads);
   const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
   if (is_kv_missing && defaults.requires_kv_heads) reader.problem("num_key_value_heads is missing");

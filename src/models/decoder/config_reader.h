@@ -49,6 +49,10 @@ class ConfigReader final {
   std::vector<std::string> problems_;
 };
 
+/// A number of layers that was read from `key`. More than 10,000 are a slip, and would fill the
+/// memory: a finding, and 1 is returned.
+int64_t checked_layers(ConfigReader& reader, std::string_view key, int64_t num_layers);
+
 /// The key that transformers writes, or another name of it where that is there. Both with different
 /// values are a finding.
 std::string_view either(ConfigReader& reader, std::string_view key, std::string_view other);

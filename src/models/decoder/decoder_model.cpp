@@ -448,13 +448,8 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
 }
 
 std::vector<ParameterInit> DecoderModel::initial_values() const {
-  std::vector<ParameterInit> out;
-  for (const auto& item : named_parameters()) {
-    const ParameterInit* added = added_.find(item.key());
-    out.push_back(added != nullptr ? *added
-                                   : ParameterInit{item.key(), initial_rule(config_, item.key())});
-  }
-  return out;
+  return added_.initial_values(
+      *this, [this](const std::string& name) { return initial_rule(config_, name); });
 }
 
 void DecoderModel::keep_stage(const std::vector<std::string>& modules) {

@@ -198,22 +198,15 @@ at::Tensor DiffusionGemmaModel::loss(const tensor::Batch& batch, double divisor,
 
 std::vector<ParameterInit> DiffusionGemmaModel::initial_values() const {
   using tensor::InitRule;
-  std::vector<ParameterInit> out;
-  for (const auto& item : named_parameters()) {
-    const std::string& name = item.key();
-    if (const ParameterInit* added = added_.find(name)) {
-      out.push_back(*added);
-      continue;
-    }
+  return added_.initial_values(*this, [this](const std::string& name) {
     InitRule rule = InitRule::normal(0.0, config_.text.initializer_range);
     if (name.ends_with("norm.weight") || name.ends_with("scale") || name.ends_with("scalar")) {
       rule = InitRule::constant(1.0);
     } else if (name.ends_with("embed_tokens.weight")) {
       rule.zero_row = config_.text.padding_idx;
     }
-    out.push_back({name, rule});
-  }
-  return out;
+    return rule;
+  });
 }
 
 ModelDims DiffusionGemmaModel::dims() const {

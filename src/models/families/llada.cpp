@@ -38,12 +38,8 @@ void refuse_llada_options(ConfigReader& reader) {
 }
 
 void read_llada_sizes(ConfigReader& reader, DecoderConfig& config) {
-  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
-  const int64_t num_layers = reader.size("n_layers");
-  if (num_layers > kMostLayers) {
-    reader.problem(cat("n_layers is ", num_layers, "; at most ", kMostLayers, " is right"));
-  }
-  config.layers.resize(static_cast<size_t>(num_layers > kMostLayers ? 1 : num_layers));
+  constexpr const char* kLayers = "n_layers";
+  config.layers.resize(static_cast<size_t>(checked_layers(reader, kLayers, reader.size(kLayers))));
   config.vocab_size = reader.size("vocab_size");
   if (const int64_t rows = reader.size("embedding_size", config.vocab_size);
       rows < config.vocab_size) {

@@ -17,11 +17,11 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   /// `site`, as "encoder.3", names the layer's dropout masks.
   Block(const T5Config& config, bool is_decoder, const std::string& site, at::ScalarType dtype);
 
-  /// x [B, S, D]; `bias` is distance_bias(). Of the encoder.
+  /// Runs a layer of the encoder on x [B, S, D]; `bias` is distance_bias().
   at::Tensor forward(const at::Tensor& x, const at::Tensor& bias,
                      std::shared_ptr<const decoder::ForwardContext> context) const;
 
-  /// The same of the decoder, which attends to the encoder's result `source` [B, T, D], made in
+  /// Runs a layer of the decoder, which attends to the encoder's result `source` [B, T, D], made in
   /// `of_source`.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& bias,
                      std::shared_ptr<const decoder::ForwardContext> context,

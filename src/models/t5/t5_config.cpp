@@ -24,13 +24,8 @@ void read_mlp(decoder::ConfigReader& reader, std::string_view fallback, T5Config
   }
 }
 
-/// A number of layers.
 int64_t read_layers(decoder::ConfigReader& reader, std::string_view key, int64_t fallback) {
-  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
-  const int64_t count = reader.size(key, fallback);
-  if (count <= kMostLayers) return count;
-  reader.problem(cat(key, " is ", count, "; at most ", kMostLayers, " is right"));
-  return 1;
+  return decoder::checked_layers(reader, key, reader.size(key, fallback));
 }
 
 /// Reads the table of biases by distance.

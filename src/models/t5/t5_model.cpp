@@ -190,13 +190,8 @@ static tensor::InitRule initial_rule(const T5Config& config, const std::string& 
 }
 
 std::vector<ParameterInit> T5Model::initial_values() const {
-  std::vector<ParameterInit> out;
-  for (const auto& item : named_parameters()) {
-    const ParameterInit* added = added_.find(item.key());
-    out.push_back(added != nullptr ? *added
-                                   : ParameterInit{item.key(), initial_rule(config_, item.key())});
-  }
-  return out;
+  return added_.initial_values(
+      *this, [this](const std::string& name) { return initial_rule(config_, name); });
 }
 
 ModelDims T5Model::dims() const {

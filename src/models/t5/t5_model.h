@@ -25,7 +25,6 @@ class T5Model final : public CausalLM, public nn::MultiplyingModule, public nn::
   at::Tensor hidden_states(const tensor::Batch& batch) override;
   at::Tensor logits(const at::Tensor& hidden) override;
   at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
-  bool reads_sources() const override { return true; }
 
   const tensor::KeyMap& key_map() const override { return key_map_; }
   void add_parameters(const tensor::KeyMap& parts,
@@ -45,7 +44,7 @@ class T5Model final : public CausalLM, public nn::MultiplyingModule, public nn::
   std::vector<ParameterInit> initial_values() const override;
   nn::ParallelPlan parallel_plan() const override { return t5::parallel_plan(config_); }
   ModelDims dims() const override;
-  /// Of sources as long as targets.
+  /// The activations of sources as long as targets.
   nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override;
   std::string architecture() const override { return architecture_; }
   Json hf_config() const override;

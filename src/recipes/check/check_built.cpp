@@ -67,10 +67,8 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
     checkpoint::LoadOptions options = load_options(model, folder);
     options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(),
                                     left_out.end());
-    if (const std::string missing = missing_beside_adapters(model, folder);
-        recipe.peft && !missing.empty()) {
-      diagnostics.error(place, missing);
-    }
+    const std::string missing = recipe.peft ? missing_beside_adapters(model, folder) : "";
+    if (!missing.empty()) diagnostics.error(place, missing);
     const auto findings = checkpoint::check_weights(folder, peft::base_keys(model), options);
     if (!findings.empty()) {
       const std::string text = join(findings, "; ");
