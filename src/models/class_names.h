@@ -8,7 +8,8 @@
 
 namespace automodel::models {
 
-/// The head's module of every model that classifies sequences, in transformers and its files.
+/// The head's module of decoders that classify sequences, in transformers and its files; an
+/// encoder's is "classifier".
 inline constexpr std::string_view kClassifierHead = "score";
 
 /// The most classes that a configuration may have: more are a slip.

@@ -104,6 +104,17 @@ TEST(EncoderDecoderTest, TrainsInFourBitsAndWithNoise) {
 }
 
 /// With dropout, in the model's layers and attention, and in adapters whose inputs are sources.
+TEST(EncoderDecoderTest, AnExportIsWhatWasTrained) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      translate("run", {cat("--checkpoint.checkpoint_dir=", folder.file("run"))});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const ProgramResult parity = test::run_program({test::automodel_binary(), "parity", "--export",
+                                                  folder.file("run/LATEST/model/consolidated")});
+  EXPECT_EQ(parity.status, 0) << parity.err;
+  EXPECT_THAT(parity.out, HasSubstr("logits: of 64 tokens, worst absolute difference 0.000e+00"));
+}
+
 TEST(EncoderDecoderTest, AdaptersAreContinuedToTheBit) {
   const TemporaryDirectory folder;
   const auto run = [&](const char* name, const std::vector<std::string>& more) {

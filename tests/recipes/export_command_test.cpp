@@ -55,6 +55,24 @@ TEST_F(ExportCommandTest, WritesWhatTheRunWritesAtItsEnd) {
   EXPECT_THAT(export_to(first, out).err, HasSubstr("out is there already"));
 }
 
+/// The checkpoint keeps where the recipe's files were found, which is not where the run is started.
+TEST_F(ExportCommandTest, OfARecipeOfAnotherFolder) {
+  const auto there = [&](const std::string& command) {
+    return test::run_program(
+        {"/bin/sh", "-c",
+         cat("cd ", folder_.path(), " && ", test::automodel_binary(), " ", command)});
+  };
+  const ProgramResult run =
+      there(cat("run ", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
+                " --step_scheduler.max_steps=2 "
+                "--checkpoint.checkpoint_dir=run"));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const ProgramResult exported = there("export run/LATEST out");
+  EXPECT_EQ(exported.status, 0) << exported.err;
+  const ProgramResult parity = there("parity --export run/LATEST/model/consolidated");
+  EXPECT_EQ(parity.status, 0) << parity.err;
+}
+
 TEST_F(ExportCommandTest, WhatIsNoCheckpointIsTold) {
   train({});
   EXPECT_THAT(export_to(run_, folder_.file("out")).err,

@@ -18,6 +18,7 @@
 #include "datasets/samples/tokenizer_encoder.h"
 #include "loggers/console.h"
 #include "models/block_denoiser.h"
+#include "models/catalog.h"
 #include "recipes/commands/kept_recipe.h"
 #include "recipes/commands/loaded_model.h"
 #include "recipes/read/read_data.h"
@@ -92,6 +93,7 @@ at::Tensor logits_of(models::CausalLM& model, const at::Tensor& ids) {
   model.eval();
   tensor::Batch batch;
   batch.input_ids = ids;
+  if (models::reads_sources(model.hf_config())) batch.source_ids = ids;
   return model.logits(model.hidden_states(batch));
 }
 

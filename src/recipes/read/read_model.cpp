@@ -362,6 +362,10 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   } else if (plan.hf_config.is_null() && names_no_model(config)) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
     diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
+  } else if (plan.hf_config.is_null() && config->is_mapping() && !config::has_target(*config)) {
+    diagnostics.error(*config,
+                      "these keys change a model's configuration, and no model is named; a "
+                      "`_target_` such as transformers.LlamaConfig makes one of them alone");
   }
   if (plan.source.empty() && plan.is_from_config && !plan.draws_weights()) {
     diagnostics.error(

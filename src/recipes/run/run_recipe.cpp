@@ -29,6 +29,7 @@
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/read/recipe.h"
+#include "recipes/read/recipe_paths.h"
 #include "recipes/records/run_trackers.h"
 #include "recipes/run/last_words.h"
 #include "recipes/run/rank_device.h"
@@ -77,6 +78,15 @@ loggers::ConsoleOptions console_of(const PreparedRun& run, int rank, int world_s
   return options;
 }
 
+/// What checkpoints keep of a recipe: with the values in use, and with the paths at which a recipe
+/// of another folder has its files, so that it can be read where the run was started.
+std::string kept_recipe(const config::Document& document) {
+  config::Node root = document.root;
+  config::Diagnostics notes(document.sources);
+  find_paths(root, notes);
+  return config::to_yaml(root, {.has_values = true});
+}
+
 PreparedRun prepare(const RunOptions& options, int world_size) {
   PreparedRun run{.times = PhaseTimes(start_seconds())};
   run.times.end("loading the program");
@@ -98,7 +108,7 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
     run.warnings.push_back(std::move(text));
   }
   run.shown_recipe = config::to_yaml(run.document.root);
-  run.resolved_recipe = config::to_yaml(run.document.root, {.has_values = true});
+  run.resolved_recipe = kept_recipe(run.document);
   run.compared_recipe =
       config::to_yaml(run.document.root, {.has_secrets_hidden = false, .has_values = true});
   run.record = begin_run_record(options, run.document, diagnostics);
