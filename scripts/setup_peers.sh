@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Puts the Python packages that goldens are made with and exports are held against into a virtual
 # environment, and prints its python. automodel itself needs none of them.
-# usage: scripts/setup_peers.sh [--bitsandbytes] [--mlflow] [DIR]     (default: build/peers)
+# usage: scripts/setup_peers.sh [--bitsandbytes] [--torchao] [--mlflow] [DIR]     (default: build/peers)
 #   --bitsandbytes  with what make_four_bit_goldens.py and make_adam_8bit_goldens.py need
+#   --torchao       with what make_qat_goldens.py needs
 #   --mlflow        with an MLflow server in an environment of its own; prints its mlflow in a second line
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 into=""
 has_bitsandbytes=false
+has_torchao=false
 has_mlflow=false
 for argument in "$@"; do
   case $argument in
@@ -17,6 +19,7 @@ for argument in "$@"; do
       exit 0
       ;;
     --bitsandbytes) has_bitsandbytes=true ;;
+    --torchao) has_torchao=true ;;
     --mlflow) has_mlflow=true ;;
     -*)
       echo "setup_peers: unknown option $argument; --help lists them" >&2
@@ -61,6 +64,12 @@ if $has_bitsandbytes && [[ ! -e $into/.complete_with_bitsandbytes ]]; then
   "$into/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps bitsandbytes==0.50.2 >&2
   "$into/bin/python" -c 'import bitsandbytes'
   touch "$into/.complete_with_bitsandbytes"
+fi
+if $has_torchao && [[ ! -e $into/.complete_with_torchao ]]; then
+  echo "peers: fetching torchao" >&2
+  "$into/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps torchao==0.18.0 >&2
+  "$into/bin/python" -c 'import torchao'
+  touch "$into/.complete_with_torchao"
 fi
 if $has_mlflow && [[ ! -e $into/mlflow/.complete ]]; then
   echo "peers: fetching mlflow" >&2

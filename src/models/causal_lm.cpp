@@ -61,6 +61,11 @@ void CausalLM::set_embedding_noise(double) {
       cat("noise on embeddings (neftune) of ", architecture(), " is not in this version"));
 }
 
+void CausalLM::set_fake_quantizer(std::shared_ptr<nn::FakeQuantizer>) {
+  throw UnsupportedError(
+      cat("quantization-aware training (qat) of ", architecture(), " is not in this version"));
+}
+
 void CausalLM::keep_stage(const std::vector<std::string>&) {
   refuse_stages(*this);
 }

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "nn/activation_sizes.h"
 #include "nn/attention_core.h"
+#include "nn/fake_quantizer.h"
 #include "nn/lora.h"
 #include "nn/loss_head.h"
 #include "nn/parallel_plan.h"
@@ -143,6 +144,12 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// In training, adds uniform noise of up to `alpha` / sqrt(S D) to the embedding's result
   /// (NEFTune), keyed as dropout is. Throws UnsupportedError for a family that cannot.
   virtual void set_embedding_noise(double alpha);
+  /// Makes linear layers and the head round their operands while the quantizer is on, as far as it
+  /// fits them (quantization-aware training). Only for an unsplit model without adapters. Throws
+  /// UnsupportedError for a family that cannot.
+  virtual void set_fake_quantizer(std::shared_ptr<nn::FakeQuantizer> quantizer);
+  /// The one that was set, whose begin_step() says which step trains; null: none.
+  virtual nn::FakeQuantizer* fake_quantizer() { return nullptr; }
   virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;
   virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
   virtual const nn::LossHead& loss_head() const = 0;

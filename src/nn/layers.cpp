@@ -24,6 +24,12 @@ at::Tensor left(const std::shared_ptr<LayerHook>& hook, at::Tensor x) {
   return hook ? hook->leave(x) : x;
 }
 
+/// Narrower hidden states in the weight's dtype; wider ones are not silently rounded.
+at::Tensor widened(const at::Tensor& x, const at::Tensor& weight) {
+  const at::ScalarType dtype = weight.scalar_type();
+  return at::promote_types(x.scalar_type(), dtype) == dtype ? x.to(dtype) : x;
+}
+
 }  // namespace
 
 Linear::Linear(const LinearOptions& options, at::ScalarType dtype) : options_(options) {
@@ -69,6 +75,18 @@ at::Tensor Linear::multiply_four_bits(const at::Tensor& x) const {
   return adapted(out, x, {}, 0);
 }
 
+void Linear::set_fake_quantizer(std::shared_ptr<const FakeQuantizer> quantizer) {
+  AM_CHECK(four_bits_ == nullptr && loras_.empty());
+  const bool fits = quantizer->fits(options_.in_features, options_.has_bias);
+  quantizer_ = fits ? std::move(quantizer) : nullptr;
+}
+
+at::Tensor Linear::multiply_rounded(const at::Tensor& x) const {
+  AM_CHECK(!hook_);
+  const at::Tensor weight = options_.is_transposed ? weight_.t() : weight_;
+  return kernels::fake_quantized_linear(widened(x, weight), weight, bias_, quantizer_->format());
+}
+
 at::Tensor Linear::adapted(at::Tensor base, const at::Tensor& x, const at::Tensor& weight,
                            size_t first) const {
   for (size_t i = first; i < loras_.size(); ++i) {
@@ -90,13 +108,10 @@ at::Tensor Linear::product_of(const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor Linear::multiply(const at::Tensor& x) const {
   if (four_bits_) return multiply_four_bits(x);
+  if (quantizer_ && quantizer_->is_on()) return multiply_rounded(x);
   const at::Tensor weight = product_dtype_.of(options_.is_transposed ? weight_.t() : weight_);
   const at::Tensor bias = product_dtype_.of(bias_);
-  at::Tensor in = product_dtype_.of(entered(hook_, x));
-  // Narrower hidden states are widened; wider ones are not silently rounded.
-  if (at::promote_types(in.scalar_type(), weight.scalar_type()) == weight.scalar_type()) {
-    in = in.to(weight.scalar_type());
-  }
+  const at::Tensor in = widened(product_dtype_.of(entered(hook_, x)), weight);
   if (!hook_ || !hook_->sums_outputs() || !bias.defined()) {
     return left(hook_, product_of(in, weight, bias));
   }

@@ -10,6 +10,7 @@
 #include "kernels/layers/activation.h"
 #include "kernels/layers/norm.h"
 #include "kernels/products/four_bit.h"
+#include "nn/fake_quantizer.h"
 #include "nn/lora.h"
 #include "nn/product_dtype.h"
 #include "nn/tensor_parallel.h"
@@ -65,6 +66,10 @@ class Linear final : public torch::nn::Module,
   void hold_in_four_bits(FourBitOptions options);
   const FourBitOptions* four_bits() const { return four_bits_.get(); }  ///< null: floats
 
+  /// Makes the layer round its operands while the quantizer is on, if it fits. Only for unsplit
+  /// layers of floats without adapters.
+  void set_fake_quantizer(std::shared_ptr<const FakeQuantizer> quantizer);
+
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
   UnitHook& unit_hook() override { return unit_hook_; }
   ProductDtype& product_dtype() override { return product_dtype_; }
@@ -72,6 +77,7 @@ class Linear final : public torch::nn::Module,
 
  private:
   at::Tensor multiply(const at::Tensor& x) const;
+  at::Tensor multiply_rounded(const at::Tensor& x) const;
   at::Tensor multiply_four_bits(const at::Tensor& x) const;
   at::Tensor product_of(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias) const;
@@ -84,6 +90,7 @@ class Linear final : public torch::nn::Module,
   at::Tensor bias_;
   std::vector<std::unique_ptr<Lora>> loras_;
   std::unique_ptr<FourBitOptions> four_bits_;
+  std::shared_ptr<const FakeQuantizer> quantizer_;  // null: none, or it does not fit
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
   ProductDtype product_dtype_;

@@ -120,6 +120,12 @@ struct RowLoops {
   /// out = x * scale where an element is kept, x * 0 where it is dropped; x[i] is element first +
   /// i, and out may be x.
   void (*drop)(const DropoutStream& dropout, uint64_t first, const T* x, T* out, int64_t count);
+  /// out (may be null) = w [groups, size] as 4 bits about zero have it, with scales in bfloat16 or
+  /// float32; gradient (may be null), of out, becomes that of w. See products/fake_quantize.h.
+  void (*round_groups)(const T* w, T* out, T* gradient, int64_t groups, int64_t size,
+                       bool has_narrow_scales);
+  /// The same of tokens in 8 bits.
+  void (*round_tokens)(const T* x, T* out, T* gradient, int64_t rows, int64_t dim);
 };
 
 /// Adam over a range of arrays of any storage; v_max null unless amsgrad.

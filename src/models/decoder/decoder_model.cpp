@@ -288,6 +288,17 @@ static std::pair<at::Tensor, at::Tensor> with_bias_column(const at::Tensor& x,
   return {at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1), at::cat({weight, column}, -1)};
 }
 
+void DecoderModel::set_fake_quantizer(std::shared_ptr<nn::FakeQuantizer> quantizer) {
+  nn::set_fake_quantizer(*this, quantizer);
+  quantizer_ = std::move(quantizer);
+}
+
+bool DecoderModel::rounds_head() const {
+  // A head whose rows are normalized is none of torchao's linear layers.
+  return quantizer_ && quantizer_->is_on() && !config_.is_head_normed &&
+         quantizer_->fits(config_.hidden_size, config_.has_head_bias);
+}
+
 template <typename Body>
 at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) const {
   const auto body = [&](const at::Tensor& x, const at::Tensor& weight) {
@@ -297,7 +308,13 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) c
   };
   // Hidden states of a wider dtype are cast to the head's weight's here.
   const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
-    return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
+    const at::Tensor in = x.to(weight.scalar_type());
+    if (rounds_head()) {
+      const kernels::FakeQuantization& format = quantizer_->format();
+      return body(format.rounds_inputs ? kernels::rounded_tokens(in) : in,
+                  kernels::rounded_weight(weight, format.weights));
+    }
+    return body(product_dtype_.of(in), product_dtype_.of(weight));
   };
   const auto adapted = [&](const at::Tensor& x, const at::Tensor& weight, const nn::Lora* lora) {
     if (lora == nullptr) return multiplied(x, weight);

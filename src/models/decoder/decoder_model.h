@@ -77,6 +77,8 @@ class DecoderModel final : public CausalLM,
 
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_embedding_noise(double alpha) override { embedding_noise_ = alpha; }
+  void set_fake_quantizer(std::shared_ptr<nn::FakeQuantizer> quantizer) override;
+  nn::FakeQuantizer* fake_quantizer() override { return quantizer_.get(); }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
   const nn::LossHead& loss_head() const override { return *loss_head_; }
@@ -115,6 +117,7 @@ class DecoderModel final : public CausalLM,
   /// The parts' losses without their weights, [parts].
   at::Tensor cross_entropies(std::vector<ScoredRows> parts, double divisor,
                              int64_t ignore_index) const;
+  bool rounds_head() const;
   /// Calls `body` with the head's input and weight, through the head's unit if it has its own.
   template <typename Body>
   at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;
@@ -146,7 +149,8 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<NextTokenModule> mtp_;     // null without layers that predict further tokens
   std::shared_ptr<nn::TiedHead> tied_head_;  // null unless a tied head has adapters
   std::shared_ptr<nn::LossHead> loss_head_;
-  nn::ProductDtype product_dtype_;  // of the head
+  nn::ProductDtype product_dtype_;                // of the head
+  std::shared_ptr<nn::FakeQuantizer> quantizer_;  // null: none
   std::optional<at::ScalarType> logits_dtype_;
 };
 

@@ -4,6 +4,7 @@
 #include "models/catalog.h"
 #include "peft/apply_lora.h"
 #include "peft/quantize_base.h"
+#include "recipes/build/fake_quantizer_options.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -32,6 +33,10 @@ std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarTy
     peft::quantize_base(*model, quantization);
   } else if (recipe.peft) {
     peft::apply_lora(*model, *recipe.peft, dtype);
+  }
+  if (recipe.qat && !recipe.is_frozen) {
+    if (recipe.peft) throw UnsupportedError("adapters (peft) with qat are not in this version");
+    model->set_fake_quantizer(std::make_shared<nn::FakeQuantizer>(quantizer_options(*recipe.qat)));
   }
   if (recipe.neftune) model->set_embedding_noise(recipe.neftune->noise_alpha);
   if (recipe.is_frozen) {

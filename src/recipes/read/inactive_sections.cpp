@@ -88,8 +88,6 @@ constexpr Inactive kInactiveSections[] = {
     {"compile", false, "enabled", "kernels are fused ahead of time", check_compile},
     {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
     {"original_hf_config", false, "", "nothing reads it", nullptr},
-    {"qat", true, "enabled", "quantization-aware training is not in this version",
-     check_of_class<QatSection>},
     {"fp8", false, "enabled", kNoFp8, check_of_class<Fp8Section>},
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},

@@ -58,22 +58,6 @@ struct CompileSection {
   }
 };
 
-/// `qat`.
-struct QatSection {
-  bool enabled = false;
-  int64_t fake_quant_after_n_steps = 0;
-  std::optional<config::Node> qat_config;
-
-  static constexpr auto fields() {
-    using S = QatSection;
-    return std::tuple{
-        field("enabled", &S::enabled, "train with fake quantization"),
-        field("fake_quant_after_n_steps", &S::fake_quant_after_n_steps, "steps without")
-            .at_least(0),
-        field("qat_config", &S::qat_config, "which quantizer")};
-  }
-};
-
 /// `fp8`.
 struct Fp8Section {
   bool enabled = false;

@@ -64,6 +64,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "dllm",
                                             "peft",
                                             "quantization",
+                                            "qat",
                                             "embedding_row_repair",
                                             "neftune"};
 
@@ -430,6 +431,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   check_classification(root, recipe, diagnostics);
   check_sources(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
+  recipe.qat = read_qat(root, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
   read_neftune(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);

@@ -22,6 +22,7 @@
 #include "recipes/read/distillation_section.h"
 #include "recipes/read/dllm_section.h"
 #include "recipes/read/loss_settings.h"
+#include "recipes/read/qat_section.h"
 #include "recipes/read/quantization_section.h"
 #include "recipes/read/sections.h"
 #include "trackers/mlflow_settings.h"
@@ -111,6 +112,7 @@ struct Recipe {
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
   std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
   std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
+  std::optional<QatSection> qat;                    ///< absent: products round nothing
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   std::optional<NeftuneSection> neftune;  ///< absent: no noise on embeddings
   ClipSection clip;

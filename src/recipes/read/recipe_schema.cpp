@@ -120,7 +120,6 @@ void add_inactive_sections(Json& properties) {
   add("compile", config::schema_of<CompileSection>(), "no effect: kernels are fused already");
   add_of_class("prewarm", config::schema_of<PrewarmSection>(),
                "no effect: there is nothing to warm up");
-  add_of_class("qat", config::schema_of<QatSection>(), "not in this version");
   add_of_class("fp8", config::schema_of<Fp8Section>(), "no effect here");
   add_of_class(
       "embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
@@ -259,6 +258,15 @@ Json dataset_schema(const char* doc) {
   return schema;
 }
 
+Json qat_schema() {
+  Json schema = section<QatSection>(
+      "quantization-aware training: products round their operands; absent: they do not");
+  Json config = section<QatConfig>("how they are rounded; absent: its defaults");
+  config["properties"]["_target_"] = name_schema(section_targets("qat_config"));
+  schema["properties"]["qat_config"] = std::move(config);
+  return schema;
+}
+
 /// A section, or noise_alpha alone.
 Json neftune_schema() {
   Json schema = section<NeftuneSection>(
@@ -334,6 +342,7 @@ Json recipe_schema() {
       "frozen base weights in fewer bits (QLoRA), under adapters (peft); absent: floats");
   properties["quantization"]["properties"]["_target_"] =
       name_schema(section_targets("quantization"));
+  properties["qat"] = qat_schema();
   properties["neftune"] = neftune_schema();
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =

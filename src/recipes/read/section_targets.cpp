@@ -55,7 +55,7 @@ const std::vector<SectionClass>& section_classes() {
        "warm-up configuration",
        "PrewarmConfig",
        {"nemo_automodel.components.training.prewarm.", ""}},
-      {"qat",
+      {"qat_config",
        "quantization configuration",
        "QATConfig",
        {"nemo_automodel.components.quantization.qat.", ""}},

@@ -264,6 +264,9 @@ training::StepResult TrainSession::train(const StepBatches& taken) {
   const int64_t step = scheduler_.step();
   const double begin = monotonic_seconds();
   const double waited = context_.waited_seconds();
+  for (const auto& part : model_.parts) {
+    if (nn::FakeQuantizer* const quantizer = part->fake_quantizer()) quantizer->begin_step(step);
+  }
   balance_.begin_step(static_cast<int64_t>(taken.batches.size()));
   counters_.begin_step();
   const training::StepResult result = train_step_.run(taken.batches, step);
