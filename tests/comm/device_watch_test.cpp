@@ -145,7 +145,7 @@ TEST(DeviceWatchTest, ADeviceThatIsAskedKeepsNobodyFromStartingOperations) {
     device.hold_answers();
     world.use_cuda_device(0);
     gather_on_device(world.group());
-    device.await_questions(1);
+    device.await_held_question();
     gather_on_device(world.group());  // while the watch's thread waits for the device's answer
     device.release_answers();
     device.finish_everything();

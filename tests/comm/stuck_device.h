@@ -51,6 +51,11 @@ class StuckDevice final {
   void release_answers() {
     change([&] { answers_ = true; });
   }
+  /// Waits until somebody waits for an answer that is held.
+  void await_held_question() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return num_held_ > 0; });
+  }
   /// Waits until it has been asked for marks `count` times, from now on.
   void await_questions(int count) {
     std::unique_lock lock(mutex_);
@@ -77,8 +82,10 @@ class StuckDevice final {
   bool is_reached(int64_t mark) {
     std::unique_lock lock(mutex_);
     num_questions_ += 1;
+    num_held_ += 1;
     changed_.notify_all();
     changed_.wait(lock, [this] { return answers_; });
+    num_held_ -= 1;
     throw_error();
     return mark <= position_;
   }
@@ -112,6 +119,7 @@ class StuckDevice final {
   int64_t num_marks_ = 0;
   int64_t position_ = 1;
   int num_questions_ = 0;
+  int num_held_ = 0;  // questions whose answer is waited for
   int num_aborting_ = 0;
   int num_aborts_ = 0;
   bool gives_up_ = true;
