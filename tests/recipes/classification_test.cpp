@@ -175,27 +175,19 @@ TEST_P(ClassifyingMeshTest, AnyMeshHasTheSameLossesAndAccuracies) {
   EXPECT_EQ(validations[1].at("val_accuracy").as_double(), last.at("val_accuracy").as_double());
 }
 
-const std::vector<std::string> kFloat32 = {"--distributed.strategy=fsdp2",
-                                           "--distributed.mp_policy.param_dtype=float32",
-                                           "--distributed.mp_policy.reduce_dtype=float32"};
-
-std::vector<std::string> in_float32(std::vector<std::string> options) {
-  options.insert(options.end(), kFloat32.begin(), kFloat32.end());
-  return options;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Meshes, ClassifyingMeshTest,
-    testing::Values(ClassifyingMesh{"ddp", {}},
-                    ClassifyingMesh{"megatron_fsdp", {"--distributed.strategy=megatron_fsdp"}},
-                    ClassifyingMesh{"fsdp2", in_float32({})},
-                    ClassifyingMesh{"encoder_ddp", {}, "tiny_encoder"},
-                    ClassifyingMesh{"encoder_fsdp2", in_float32({}), "tiny_encoder"},
-                    ClassifyingMesh{"context", in_float32({"--distributed.cp_size=2"})},
-                    ClassifyingMesh{"stages",
-                                    in_float32({"--distributed.pp_size=2",
-                                                "--distributed.pipeline.pp_schedule=1f1b",
-                                                "--distributed.pipeline.pp_microbatch_size=2"})}),
+    testing::Values(
+        ClassifyingMesh{"ddp", {}},
+        ClassifyingMesh{"megatron_fsdp", {"--distributed.strategy=megatron_fsdp"}},
+        ClassifyingMesh{"fsdp2", test::sharded(2).options},
+        ClassifyingMesh{"encoder_ddp", {}, "tiny_encoder"},
+        ClassifyingMesh{"encoder_fsdp2", test::sharded(2).options, "tiny_encoder"},
+        ClassifyingMesh{"context", test::sharded(2, {"--distributed.cp_size=2"}).options},
+        ClassifyingMesh{"stages", test::sharded(2, {"--distributed.pp_size=2",
+                                                    "--distributed.pipeline.pp_schedule=1f1b",
+                                                    "--distributed.pipeline.pp_microbatch_size=2"})
+                                      .options}),
     [](const auto& info) { return info.param.name; });
 
 /// Another model, since the recipe's has one head of keys.

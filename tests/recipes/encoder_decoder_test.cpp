@@ -59,22 +59,14 @@ TEST_P(EncoderDecoderRunTest, LossesAreThoseOfPython) {
   EXPECT_EQ(validations.size(), num_validations);
 }
 
-const std::vector<std::string> kSharded = {"--nproc-per-node=2", "--distributed.strategy=fsdp2",
-                                           "--distributed.mp_policy.param_dtype=float32",
-                                           "--distributed.mp_policy.reduce_dtype=float32"};
-
-std::vector<std::string> sharded(std::vector<std::string> more) {
-  more.insert(more.end(), kSharded.begin(), kSharded.end());
-  return more;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Meshes, EncoderDecoderRunTest,
-    testing::Values(Mesh{"one", {}, 2e-6}, Mesh{"ddp", {"--nproc-per-node=2"}},
-                    Mesh{"fsdp2", sharded({})},
-                    Mesh{"recomputed", sharded({"--distributed.activation_checkpointing=true"})},
-                    Mesh{"megatron_fsdp",
-                         {"--nproc-per-node=2", "--distributed.strategy=megatron_fsdp"}}),
+    testing::Values(
+        Mesh{"one", {}, 2e-6}, Mesh{"ddp", {"--nproc-per-node=2"}},
+        Mesh{"fsdp2", test::on(test::sharded(2), {})},
+        Mesh{"recomputed",
+             test::on(test::sharded(2, {"--distributed.activation_checkpointing=true"}), {})},
+        Mesh{"megatron_fsdp", {"--nproc-per-node=2", "--distributed.strategy=megatron_fsdp"}}),
     [](const auto& info) { return info.param.name; });
 
 /// Adapters on weights in 4 bits, and noise on what both stacks embed.

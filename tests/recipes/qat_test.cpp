@@ -30,14 +30,15 @@ std::vector<Json> quantized_records(const std::string& folder, std::vector<std::
 
 struct QatMesh {
   const char* name;
-  std::vector<std::string> options;
+  test::Spread spread;
 };
 
 class QatRunTest : public testing::TestWithParam<QatMesh> {};
 
 TEST_P(QatRunTest, LossesAreThoseOfTorchao) {
   const TemporaryDirectory folder;
-  const std::vector<Json> records = quantized_records(folder.file("run"), GetParam().options);
+  const std::vector<Json> records =
+      quantized_records(folder.file("run"), test::on(GetParam().spread, {}));
   const Json golden = Json::parse_file(test::source_file("tests/recipes/data/qat.json"));
   const Json::Array& wanted = golden.at("records").as_array();
   ASSERT_EQ(records.size(), wanted.size());
@@ -54,24 +55,13 @@ TEST_P(QatRunTest, LossesAreThoseOfTorchao) {
   }
 }
 
-const std::vector<std::string> kTwoRanks = {"--nproc-per-node=2",
-                                            "--distributed.mp_policy.param_dtype=float32",
-                                            "--distributed.mp_policy.reduce_dtype=float32"};
-
-std::vector<std::string> on_two_ranks(std::vector<std::string> more) {
-  more.insert(more.end(), kTwoRanks.begin(), kTwoRanks.end());
-  return more;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Meshes, QatRunTest,
-    testing::Values(
-        QatMesh{"one", {}}, QatMesh{"ddp", {"--nproc-per-node=2"}},
-        QatMesh{"fsdp2", on_two_ranks({"--distributed.strategy=fsdp2"})},
-        QatMesh{"recomputed", on_two_ranks({"--distributed.strategy=fsdp2",
-                                            "--distributed.activation_checkpointing=true"})},
-        QatMesh{"cp2", on_two_ranks({"--distributed.strategy=fsdp2", "--distributed.cp_size=2"})},
-        QatMesh{"megatron_fsdp", {"--nproc-per-node=2", "--distributed.strategy=megatron_fsdp"}}),
+    testing::Values(QatMesh{"one", {}}, QatMesh{"ddp", {2, {}}}, QatMesh{"fsdp2", test::sharded(2)},
+                    QatMesh{"recomputed",
+                            test::sharded(2, {"--distributed.activation_checkpointing=true"})},
+                    QatMesh{"cp2", test::sharded(2, {"--distributed.cp_size=2"})},
+                    QatMesh{"megatron_fsdp", {2, {"--distributed.strategy=megatron_fsdp"}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(QatTest, StagesOfAPipelineRoundAsOneModelDoes) {
@@ -81,9 +71,9 @@ TEST(QatTest, StagesOfAPipelineRoundAsOneModelDoes) {
       "--model.pretrained_model_name_or_path=none",
       cat("--model.config=", test::source_file("configs/tiny/llama")),
       "--qat.qat_config.groupsize=16", "--optimizer.lr=1e-4"};
-  std::vector<std::string> staged = on_two_ranks(options);
-  staged.insert(staged.end(), {"--distributed.strategy=fsdp2", "--distributed.pp_size=2",
-                               "--distributed.pipeline.pp_schedule=1F1B"});
+  const std::vector<std::string> staged = test::on(
+      test::sharded(2, {"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1F1B"}),
+      options);
   const std::vector<Json> one = quantized_records(folder.file("one"), options);
   const std::vector<Json> two = quantized_records(folder.file("two"), staged);
   ASSERT_EQ(one.size(), two.size());

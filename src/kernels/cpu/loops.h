@@ -124,7 +124,8 @@ struct RowLoops {
   /// float32; gradient (may be null), of out, becomes that of w. See products/fake_quantize.h.
   void (*round_groups)(const T* w, T* out, T* gradient, int64_t groups, int64_t size,
                        bool has_narrow_scales);
-  /// The same of tokens in 8 bits.
+  /// out (may be null) = x with every row as 8 bits have it that lie between its least and greatest
+  /// number and 0; gradient (may be null), of out, becomes that of x.
   void (*round_tokens)(const T* x, T* out, T* gradient, int64_t rows, int64_t dim);
 };
 

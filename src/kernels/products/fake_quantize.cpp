@@ -91,10 +91,7 @@ Rounded round_between_tokens(const at::Tensor& x) {
 struct RowFormat {
   std::optional<FourBitGroups> groups;
 
-  bool has_loops() const { return !groups || (groups->is_symmetric && has_loops_of_scales()); }
-  bool has_loops_of_scales() const {
-    return groups->scale_dtype == at::kFloat || groups->scale_dtype == at::kBFloat16;
-  }
+  bool has_loops() const { return !groups || groups->is_symmetric; }
 
   /// By ATen's operations.
   Rounded round(const at::Tensor& rows) const {
@@ -122,9 +119,9 @@ void pass_through(const Rounded& rounded, const at::Tensor& gradient) {
   gradient.view({rounded.slope.size(0), rounded.slope.size(1), -1}).mul_(rounded.slope);
 }
 
-/// Rounds rows [n, width]: into `values`, or, if these are undefined, to make their gradient that
-/// of the rows in place. Operations on a CPU take few rows at a time, so that what they make on the
-/// way is small.
+/// Rounds rows [n, width] into `values`, and makes `gradient`, of the rounded rows, that of the
+/// rows in place; either may be undefined. Operations on a CPU take few rows at a time, so that
+/// what they make on the way is small.
 void round_rows(const at::Tensor& rows, const RowFormat& format, const at::Tensor& values,
                 const at::Tensor& gradient) {
   const int64_t num_rows = rows.size(0);
@@ -160,7 +157,11 @@ at::Tensor flat_rows(const at::Tensor& x) {
 
 /// x [..., width] after rounding.
 at::Tensor round_values(const at::Tensor& x, const RowFormat& format) {
-  AM_CHECK(!format.groups || x.size(-1) % format.groups->size == 0);
+  if (format.groups) {
+    const at::ScalarType scales = format.groups->scale_dtype;
+    AM_CHECK(scales == at::kFloat || scales == at::kBFloat16);
+    AM_CHECK(x.size(-1) % format.groups->size == 0);
+  }
   const at::Tensor rows = flat_rows(x.detach()).contiguous();
   at::Tensor values = at::empty_like(rows);
   round_rows(rows, format, values, {});
