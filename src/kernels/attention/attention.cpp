@@ -250,6 +250,23 @@ AttentionResult cross_attention(const at::Tensor& q, const at::Tensor& k, const 
   return {result[0], result[1]};
 }
 
+AttentionResult attention_of_last(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const AttentionOptions& options) {
+  AttentionBlock block;
+  block.scale = scale_of(options, q);
+  block.window = options.window;
+  block.softcap = options.softcap;
+  block.first_query = k.size(1) - q.size(1);
+  block.visible_keys = options.visible_keys;
+  const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
+  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, wide),
+                         at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
+  attend_block(block, {q.contiguous(), k, v}, result);
+  if (options.sinks.defined()) add_sinks(options.sinks, result);
+  result.out = result.out.to(q.scalar_type());
+  return result;
+}
+
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options) {
   const int64_t num_heads = q.size(2);

@@ -1,0 +1,173 @@
+#include "models/greedy_decoder.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "models/decoder/decoder_model.h"
+
+namespace automodel::models {
+
+namespace {
+
+/// Whether all that a token of this model needs of those before it are attention's keys and values.
+bool needs_only_keys(const CausalLM& model) {
+  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
+  if (own == nullptr) return false;
+  const decoder::DecoderConfig& config = own->config();
+  return config.is_causal && !config.has_recurrence() && !config.indexer &&
+         !config.shares_choices() && !config.compressed_attention;
+}
+
+at::Tensor ids_tensor(const TokenIds& ids, int64_t num_sequences) {
+  return at::tensor(ids, at::kLong).view({num_sequences, -1});
+}
+
+}  // namespace
+
+std::optional<int64_t> most_positions(const CausalLM& model) {
+  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
+  if (own == nullptr || !own->config().has_learned_positions) return std::nullopt;
+  return own->config().max_positions;
+}
+
+void check_writes_text(const CausalLM& model) {
+  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
+  if (own != nullptr && own->config().is_causal && !own->config().is_classifier()) return;
+  throw UnsupportedError(
+      cat(model.architecture(), " writes no text from left to right in this version"));
+}
+
+GreedyDecoder::GreedyDecoder(CausalLM& model, at::Device device, DecodingOptions options)
+    : model_(model), device_(device), options_(std::move(options)) {
+  AM_CHECK(!model.is_training(), "a model that writes is in evaluation mode");
+  if (!needs_only_keys(model)) return;
+  cache_ = std::make_shared<nn::CachedAttention>();
+  model_.set_attention_core(cache_);
+}
+
+GreedyDecoder::~GreedyDecoder() {
+  if (cache_) model_.set_attention_core(nn::make_local_attention_core());
+}
+
+bool GreedyDecoder::takes_together(const std::vector<TokenIds>& prompts) const {
+  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model_);
+  if (own == nullptr || prompts.empty()) return true;
+  const decoder::DecoderConfig& config = own->config();
+  if (prompts.size() > 1 && (config.indexer || config.compressed_attention)) return false;
+  const auto [shortest, longest] = std::ranges::minmax(prompts, {}, &TokenIds::size);
+  const auto first = static_cast<int64_t>(shortest.size());
+  const int64_t last = static_cast<int64_t>(longest.size()) + options_.max_new_tokens;
+  return std::ranges::all_of(config.ropes, [&](const nn::RopeOptions& rope) {
+    return nn::rope_length_class(rope, first) == nn::rope_length_class(rope, last);
+  });
+}
+
+std::vector<TokenIds> GreedyDecoder::write_on(const std::vector<TokenIds>& prompts,
+                                              const DecodingRanks& ranks) {
+  const at::NoGradGuard no_grad;
+  std::vector<TokenIds> sequences = prompts;
+  std::vector<TokenIds> written(prompts.size());
+  std::vector<bool> has_ended(prompts.size());
+  const std::optional<int64_t> most = most_positions(model_);
+  const auto ends = [&](size_t i) {
+    const auto count = static_cast<int64_t>(written[i].size());
+    const auto length = static_cast<int64_t>(prompts[i].size()) + count;
+    return count >= options_.max_new_tokens || (most && length >= *most) ||
+           (count > 0 &&
+            std::ranges::find(options_.end_tokens, written[i].back()) != options_.end_tokens.end());
+  };
+  for (size_t i = 0; i < prompts.size(); ++i) has_ended[i] = ends(i);
+  const bool keeps = cache_ != nullptr && takes_together(prompts);
+  AM_CHECK(prompts.size() <= 1 || takes_together(prompts),
+           "prompts that need forwards of their own");
+  for (Pass pass = keeps ? Pass::kFirst : Pass::kWhole;; pass = keeps ? Pass::kNewest : pass) {
+    const bool goes_on = std::ranges::find(has_ended, false) != has_ended.end();
+    if (!ranks.any_goes_on(goes_on)) break;
+    if (!goes_on) {
+      idle(ranks);
+      continue;
+    }
+    const TokenIds next = next_tokens(sequences, pass, ranks);
+    for (size_t i = 0; i < next.size(); ++i) {
+      if (has_ended[i]) continue;
+      sequences[i].push_back(next[i]);
+      written[i].push_back(next[i]);
+      has_ended[i] = ends(i);
+    }
+  }
+  if (cache_) cache_->forget();
+  return written;
+}
+
+TokenIds GreedyDecoder::next_tokens(const std::vector<TokenIds>& sequences, Pass pass,
+                                    const DecodingRanks& ranks) {
+  std::vector<int64_t> lengths;
+  for (const TokenIds& ids : sequences) lengths.push_back(static_cast<int64_t>(ids.size()));
+  const bool is_whole = pass != Pass::kNewest;
+  if (pass == Pass::kFirst) cache_->begin(lengths);
+  if (pass == Pass::kNewest) cache_->go_on(lengths);
+  const tensor::Batch batch =
+      (is_whole ? whole_batch(sequences) : newest_batch(sequences)).to(device_);
+  const at::Tensor next = ranks.call([&] {
+    const at::Tensor hidden = model_.hidden_states(batch);
+    std::vector<at::Tensor> last;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      last.push_back(hidden[static_cast<int64_t>(i)][is_whole ? lengths[i] - 1 : 0]);
+    }
+    return model_.logits(at::stack(last).unsqueeze(1)).argmax(-1).flatten().cpu();
+  });
+  const auto* const ids = next.const_data_ptr<int64_t>();
+  return {ids, ids + next.numel()};
+}
+
+/// Whole sequences, padded at their ends with their first token.
+tensor::Batch GreedyDecoder::whole_batch(const std::vector<TokenIds>& sequences) const {
+  const auto shorter = [](const TokenIds& a, const TokenIds& b) { return a.size() < b.size(); };
+  const size_t longest = std::ranges::max(sequences, shorter).size();
+  TokenIds ids;
+  at::Tensor mask =
+      at::zeros({static_cast<int64_t>(sequences.size()), static_cast<int64_t>(longest)}, at::kBool);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const TokenIds& sequence = sequences[i];
+    ids.insert(ids.end(), sequence.begin(), sequence.end());
+    ids.insert(ids.end(), longest - sequence.size(), sequence.front());
+    mask[static_cast<int64_t>(i)]
+        .narrow(0, static_cast<int64_t>(sequence.size()),
+                static_cast<int64_t>(longest - sequence.size()))
+        .fill_(true);
+  }
+  tensor::Batch batch;
+  batch.input_ids = ids_tensor(ids, static_cast<int64_t>(sequences.size()));
+  if (mask.any().item<bool>()) batch.padding_mask = mask;
+  return batch;
+}
+
+/// The newest token of each sequence, at its place.
+tensor::Batch GreedyDecoder::newest_batch(const std::vector<TokenIds>& sequences) const {
+  TokenIds ids, places;
+  for (const TokenIds& sequence : sequences) {
+    ids.push_back(sequence.back());
+    places.push_back(static_cast<int64_t>(sequence.size()) - 1);
+  }
+  tensor::Batch batch;
+  batch.input_ids = ids_tensor(ids, static_cast<int64_t>(sequences.size()));
+  batch.position_ids = ids_tensor(places, static_cast<int64_t>(sequences.size()));
+  batch.num_positions = std::ranges::max(places) + 1;
+  return batch;
+}
+
+/// A forward that others wait for.
+void GreedyDecoder::idle(const DecodingRanks& ranks) {
+  if (cache_) cache_->forget();
+  tensor::Batch batch;
+  batch.input_ids = at::zeros({1, 1}, at::kLong);
+  batch = batch.to(device_);
+  ranks.call([&] { return model_.logits(model_.hidden_states(batch)); });
+}
+
+}  // namespace automodel::models
