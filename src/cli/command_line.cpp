@@ -16,6 +16,7 @@
 #include "recipes/check/check_recipe.h"
 #include "recipes/commands/export_command.h"
 #include "recipes/commands/export_parity.h"
+#include "recipes/commands/generate_command.h"
 #include "recipes/commands/inspect_data.h"
 #include "recipes/commands/merge_command.h"
 #include "recipes/commands/parity_command.h"
@@ -415,6 +416,38 @@ class ParityCommand final {
   recipes::ParityOptions options_;
 };
 
+class GenerateCommand final {
+ public:
+  static constexpr const char* kName = "generate";
+  static constexpr const char* kPurpose = "what a trained model answers: one text for each prompt";
+
+  explicit GenerateCommand(CLI::App& command) {
+    command
+        .add_option("model", model_,
+                    "Hugging Face folder, or a checkpoint that has one (model/consolidated)")
+        ->required();
+    command.add_option("prompt", options_.prompts, "messages of a user")->required();
+    command.add_flag("--raw", options_.is_raw,
+                     "prompts are texts to write on, without the tokenizer's chat template");
+    command.add_option("--max-new-tokens", options_.max_new_tokens,
+                       "most tokens of an answer (default 256)");
+    command.add_option("--device", device_, "cpu or cuda (the first device)")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    command.footer("The most likely token is taken each time, in float32.");
+  }
+
+  int run() {
+    check_at_least_1("--max-new-tokens", options_.max_new_tokens);
+    options_.is_on_device = device_ == "cuda";
+    return recipes::run_generate_command(model_, options_);
+  }
+
+ private:
+  std::string model_;
+  std::string device_ = "cpu";
+  recipes::GenerateOptions options_;
+};
+
 class MergeLoraCommand final {
  public:
   static constexpr const char* kName = "merge-lora";
@@ -493,6 +526,7 @@ int dispatch(std::vector<std::string> arguments, const std::vector<std::string>&
   add_command<TokenizeCommand>(app, status);
   add_command<RenderChatCommand>(app, status);
   add_command<ParityCommand>(app, status);
+  add_command<GenerateCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
   add_command<ExportCommand>(app, status);
   add_setup_commands(app, status);

@@ -61,14 +61,14 @@ TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
 TEST(CliTest, UnknownCommandsGetASuggestion) {
   const ProgramResult run = automodel({"chekc", kSmoke});
   EXPECT_EQ(run.status, 2);
-  EXPECT_EQ(
-      run.err,
-      "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
-      "inspect-data, schema, "
-      "explain, "
-      "tokenize, render-chat, parity, merge-lora, export, ls, cp, new, doctor, completion, report, "
-      "watch, serve, version; "
-      "or give a recipe (.yaml)\n");
+  EXPECT_EQ(run.err,
+            "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
+            "inspect-data, schema, "
+            "explain, "
+            "tokenize, render-chat, parity, generate, merge-lora, export, ls, cp, new, doctor, "
+            "completion, report, "
+            "watch, serve, version; "
+            "or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {
@@ -189,10 +189,9 @@ TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
   const ProgramResult wrong = automodel({"check", kSmoke, "--optimizer.lr=-1"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.out, HasSubstr("command line: error: expected a number at least 0"));
-  const ProgramResult unsupported = automodel({"check", kSmoke, "--tool_call_eval.enabled=true"});
+  const ProgramResult unsupported = automodel({"check", kSmoke, "--domain_mixture.enabled=true"});
   EXPECT_EQ(unsupported.status, 6);
-  EXPECT_THAT(unsupported.out,
-              HasSubstr("unsupported: tool-call evaluation is not in this version"));
+  EXPECT_THAT(unsupported.out, HasSubstr("unsupported: domain mixtures are not in this version"));
 }
 
 TEST(CliTest, ARecipeWithoutAnEndIsReadToItsLargestSize) {

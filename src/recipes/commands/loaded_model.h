@@ -14,8 +14,12 @@ struct LoadedModel {
   std::unique_ptr<distributed::DataParallel> engine;
 };
 
-/// On the CPU, or a device that is open (tensor::open_cuda). Throws UserError for a folder that
-/// holds no model.
-LoadedModel load_model(const std::string& path, at::Device device = at::kCPU);
+/// On the CPU, or a device that is open (command_device). Gradients have memory unless
+/// `has_gradients` is false. Throws UserError for a folder that holds no model.
+LoadedModel load_model(const std::string& path, at::Device device = at::kCPU,
+                       bool has_gradients = true);
+
+/// The CPU or the first CUDA device, which is opened. Throws UnsupportedError where there is none.
+at::Device command_device(bool is_on_device);
 
 }  // namespace automodel::recipes

@@ -8,15 +8,11 @@
 #include <iostream>
 
 #include "checkpoint/safetensors.h"
-#include "comm/groups/process_group.h"
 #include "core/error.h"
-#include "core/reporter.h"
 #include "kernels/base/fused.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
 #include "recipes/commands/loaded_model.h"
-#include "recipes/run/rank_device.h"
-#include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
 
@@ -54,13 +50,6 @@ double worst_training_loss(LoadedModel& loaded, const tensor::NamedTensors& refe
   return worst;
 }
 
-/// The CPU or the first CUDA device, which is opened.
-at::Device find_device(bool is_on_device) {
-  SilentReporter nobody;
-  const DeviceRequest request{.is_wanted = is_on_device, .is_demanded = is_on_device};
-  return agree_on_device(request, comm::ProcessGroup::solo(), tensor::open_cuda, nobody).device;
-}
-
 /// Prints a line; returns whether the difference is within the tolerance.
 bool print_kind(const char* kind, const models::ParityDifference& difference, double value,
                 double tolerance) {
@@ -80,7 +69,7 @@ int run_parity_command(const std::string& model_folder, const std::string& refer
   const kernels::PlainPathScope path(options.takes_plain_path);
   // A device's backward is on threads of autograd's own, which the scope does not reach.
   if (options.takes_plain_path) ::setenv("AUTOMODEL_DEVICE_KERNELS", "plain", 1);
-  LoadedModel loaded = load_model(model_folder, find_device(options.is_on_device));
+  LoadedModel loaded = load_model(model_folder, command_device(options.is_on_device));
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;

@@ -12,7 +12,7 @@ namespace automodel::recipes {
 
 namespace {
 
-double number(const at::Tensor& sum) {
+double sum_value(const at::Tensor& sum) {
   return sum.defined() ? sum.item<double>() : 0;
 }
 
@@ -51,8 +51,8 @@ class DistillationPass final : public training::BatchPass {
   /// The two losses of all ranks behind the key of their mixture.
   void add_losses(std::string_view behind, double divisor, Json& record) const {
     const std::vector<double> sums =
-        comm::sum_over(losses_.ranks, {plain_->known_everywhere(number(head_->ce())),
-                                       plain_->known_everywhere(number(head_->kd()))});
+        comm::sum_over(losses_.ranks, {plain_->known_everywhere(sum_value(head_->ce())),
+                                       plain_->known_everywhere(sum_value(head_->kd()))});
     Json out = Json::object();
     for (const auto& [key, value] : record.as_object()) {
       out[key] = value;
