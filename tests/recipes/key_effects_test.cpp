@@ -126,6 +126,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<QatConfig>("qat.qat_config");
   visit.template operator()<EmbeddingRowRepairSection>("embedding_row_repair");
   visit.template operator()<NeftuneSection>("neftune");
+  visit.template operator()<ToolCallEvalSection>("tool_call_eval");
   visit.template operator()<MfuSection>("mfu");
   visit.template operator()<MoeMetricsSection>("moe_metrics");
   visit.template operator()<trackers::TensorBoardConfig>("tensorboard");

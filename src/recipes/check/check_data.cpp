@@ -270,6 +270,7 @@ void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
 void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& diagnostics) {
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
+  if (recipe.tool_calls) sections.push_back(&recipe.tool_calls->data);
   for (const DatasetSection* section : sections) {
     Diagnostics found = diagnostics;
     check_dataset(recipe, *section, found);

@@ -17,6 +17,7 @@
 #include "recipes/check/check_precision.h"
 #include "recipes/check/check_qat.h"
 #include "recipes/check/check_quantization.h"
+#include "recipes/check/check_tool_calls.h"
 #include "recipes/check/place_of.h"
 #include "recipes/check/strategy_check.h"
 #include "recipes/read/new_findings.h"
@@ -424,6 +425,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_peft(recipe, diagnostics);
   check_quantization(recipe, diagnostics);
   check_qat(recipe, diagnostics);
+  check_tool_calls(recipe, shares.student, diagnostics);
   check_built_model(recipe, options.looks_at_data && options.loads_tokenizers, diagnostics);
   if (recipe.distillation) {
     const bool is_beside = shares.teacher > 0;

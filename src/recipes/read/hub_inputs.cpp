@@ -71,7 +71,7 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
   const std::vector<hub::Repository> sets = datasets::hub_data_sets(*source);
   if (sets.empty()) return;
   Node place = section.node;
-  for (const char* key : {"path_or_dataset_id", "path_or_dataset"}) {
+  for (const char* key : {"path_or_dataset_id", "path_or_dataset", "dataset_name"}) {
     if (const Node* named = section.node.find(key)) place = *named;
   }
   inputs.push_back({place, sets[0].id, source->cache_dir, [source = *source, what](hub::Hub& hub) {
@@ -91,6 +91,7 @@ std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {
   for (const DatasetSection& section : recipe.validation_datasets) {
     add_dataset(section, what, inputs);
   }
+  if (recipe.tool_calls) add_dataset(recipe.tool_calls->data, what, inputs);
   return inputs;
 }
 

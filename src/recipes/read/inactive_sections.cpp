@@ -89,7 +89,6 @@ constexpr Inactive kInactiveSections[] = {
     {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
     {"original_hf_config", false, "", "nothing reads it", nullptr},
     {"fp8", false, "enabled", kNoFp8, check_of_class<Fp8Section>},
-    {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
     {"dpo", true, "", kNoPreferences, nullptr},

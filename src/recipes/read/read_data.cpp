@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "config/bind.h"
+#include "core/is_one_of.h"
 #include "hub/cache.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/new_findings.h"
 #include "recipes/read/read_section.h"
 #include "recipes/read/recipe_paths.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_simple.h"
 
 namespace automodel::recipes {
@@ -238,6 +240,38 @@ void read_packing(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+/// Reads `tool_call_eval`: its data are traces of agents, as a data set that trains on them has.
+void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* const node = root.find("tool_call_eval");
+  if (node == nullptr || node->is_null()) return;
+  ToolCallRecipe read;
+  read.section = config::bind<ToolCallEvalSection>(*node, diagnostics,
+                                                   {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(*node, diagnostics);
+  while (read.section.metric_prefix.ends_with('/')) read.section.metric_prefix.pop_back();
+  if (node->is_mapping()) {
+    Node data = *node;
+    for (const Node& child : node->children()) {
+      if (!is_one_of({"dataset_name", "path", "split", "limit_dataset_samples"}, child.key())) {
+        data.erase(child.key());
+      }
+    }
+    data.put("_target_",
+             Node::string("nemo_automodel.components.datasets.llm.make_agent_chat_dataset"));
+    std::vector<std::string> inherited;
+    for (const char* key : {"tokenizer", "chat_template"}) {
+      const Node* const found = recipe.dataset.node.find(key);
+      if (found == nullptr || found->is_null()) continue;
+      data.put(key, *found);
+      inherited.emplace_back(key);
+    }
+    Diagnostics found = diagnostics;
+    read.data = read_dataset(data, std::move(inherited), found);
+    add_new_findings(found, diagnostics);
+  }
+  recipe.tool_calls = std::move(read);
+}
+
 }  // namespace
 
 void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -258,6 +292,7 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
       add_new_findings(found, diagnostics);
     }
   }
+  read_tool_calls(root, recipe, diagnostics);
   LoaderSection loader = read_loader(root, "dataloader", diagnostics);
   recipe.dataloader = loader.config;
   recipe.collater = loader.collater;

@@ -66,6 +66,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "quantization",
                                             "qat",
                                             "embedding_row_repair",
+                                            "tool_call_eval",
                                             "neftune"};
 
 /// The recipe class that a recipe names.
@@ -440,6 +441,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     recipe.checkpoint.enabled = false;
     recipe.lr_scheduler.reset();
     recipe.validation_datasets.clear();
+    recipe.tool_calls.reset();
   }
   recipe.dllm = read_dllm(root, recipe.class_name, diagnostics);
   if (recipe.dllm && recipe.loss.ignore_index != datasets::kIgnoreIndex) {

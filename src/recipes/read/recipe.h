@@ -25,6 +25,7 @@
 #include "recipes/read/qat_section.h"
 #include "recipes/read/quantization_section.h"
 #include "recipes/read/sections.h"
+#include "recipes/read/tool_call_section.h"
 #include "trackers/mlflow_settings.h"
 #include "trackers/tensorboard.h"
 #include "training/step_scheduler.h"
@@ -53,6 +54,12 @@ struct ModelRecipe {
   bool draws_weights() const { return !section.load_base_model.value_or(!is_from_config); }
   /// Whether the model is made from its configuration alone: it continues from no folder's.
   bool is_new() const { return is_from_config && draws_weights(); }
+};
+
+/// The section `tool_call_eval`, read.
+struct ToolCallRecipe {
+  ToolCallEvalSection section;
+  DatasetSection data;  ///< its traces, with the training set's tokenizer and chat template
 };
 
 /// The keys of distillation, read.
@@ -114,7 +121,8 @@ struct Recipe {
   std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
   std::optional<QatSection> qat;                    ///< absent: products round nothing
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
-  std::optional<NeftuneSection> neftune;  ///< absent: no noise on embeddings
+  std::optional<NeftuneSection> neftune;     ///< absent: no noise on embeddings
+  std::optional<ToolCallRecipe> tool_calls;  ///< absent: validation asks for no tool calls
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;
@@ -129,6 +137,11 @@ struct Recipe {
   bool is_frozen = false;  ///< nothing of the model is trained: a teacher's
   config::Node root;
 
+  /// Whether no tool calls are asked for in spite of the section, under fsdp2 on several ranks.
+  bool leaves_tool_calls_out(int64_t num_ranks) const {
+    return tool_calls && !tool_calls->section.run_on_fsdp2 && num_ranks > 1 &&
+           distributed.strategy == distributed::Strategy::kFsdp2;
+  }
   /// Whether checkpoints are written while training goes on, from copies.
   bool saves_beside_training() const {
     return checkpoint.enabled && checkpoint.is_async && !benchmark;

@@ -73,7 +73,8 @@ std::vector<Node*> path_nodes(Node& root) {
     if (key == "model" || key == "teacher_model") {
       add_folder(&section, paths);
       add_folder(section.find("config"), paths);
-    } else if (key == "dataset" || key.starts_with("validation_dataset")) {
+    } else if (key == "dataset" || key.starts_with("validation_dataset") ||
+               key == "tool_call_eval") {
       add_data(section, paths);
     } else if (key == "peft") {
       add_texts(section.find("adapter_name_or_path"), paths);

@@ -344,6 +344,10 @@ Json recipe_schema() {
       name_schema(section_targets("quantization"));
   properties["qat"] = qat_schema();
   properties["neftune"] = neftune_schema();
+  properties["tool_call_eval"] = section<ToolCallEvalSection>(
+      "how well the model calls tools, asked when a run validates; absent: it is not asked");
+  properties["tool_call_eval"]["properties"]["_target_"] =
+      name_schema(section_targets("tool_call_eval"));
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});

@@ -153,11 +153,21 @@ std::string train_line(const Json& record) {
              format_fixed(record.at("tps_per_gpu").as_double(), 2), "/gpu) | ", end);
 }
 
+/// " | tool_call/name_correct 0.9062 | ..." of the main scores of tool calls; "" without any.
+static std::string tool_call_text(const Json& record) {
+  std::string text;
+  for (const auto& [name, value] : record.as_object()) {
+    if (!name.ends_with("/name_correct") && !name.ends_with("/args_exact_match")) continue;
+    text += cat(" | ", name, " ", format_fixed(value.as_double(), 4));
+  }
+  return text;
+}
+
 std::string validation_line(const std::string& set, const Json& record) {
   return cat("[val] name \"", set, "\" | step ", record.at("step").as_int(), " | epoch ",
              record.at("epoch").as_int(), " | loss ",
              format_fixed(record.at("val_loss").as_double(), 4),
-             accuracy_text(record, "val_accuracy"), " | lr ",
+             accuracy_text(record, "val_accuracy"), tool_call_text(record), " | lr ",
              format_scientific(record.at("lr").as_double(), 2), " | num_label_tokens ",
              record.at("num_label_tokens").as_int());
 }

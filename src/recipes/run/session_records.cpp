@@ -256,6 +256,9 @@ void SessionRecords::validation(const std::string& set,
   Json record = meter_.validation_record(result, parts_.train_step.lr(), scheduler_.step(),
                                          scheduler_.epoch());
   parts_.train_step.describe_validation(result, record);
+  for (const auto& [name, value] : parts_.validation.tool_call_metrics().as_object()) {
+    record[name] = value;
+  }
   log_->validation(set, record);
   context_.trackers->validation(set, record);
 }

@@ -46,6 +46,17 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
   return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
 }
 
+/// The evaluation of tool calls that the recipe asks for; null for others.
+std::unique_ptr<ToolCallEvaluation> build_tool_call_evaluation(const Recipe& recipe,
+                                                               const SessionModel& model,
+                                                               const distributed::DeviceMesh& mesh,
+                                                               const RunContext& context) {
+  if (!recipe.tool_calls) return nullptr;
+  return std::make_unique<ToolCallEvaluation>(
+      recipe, EvaluatedModel{model.model(), model.engine(), mesh.group("dp"), context.device},
+      *context.reporter);
+}
+
 /// Beyond every signal's number.
 constexpr int kDataFault = 1 << 20;
 
@@ -68,7 +79,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
                   build_pass(recipe, {model_, mesh_, context.place(), balance_, teacher_.get(),
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
-      validation_(std::move(data_.validation), train_step_, model_.parts),
+      validation_(std::move(data_.validation), train_step_, model_.parts,
+                  build_tool_call_evaluation(recipe, model_, mesh_, context)),
       checkpoint_(recipe, context.group, slow_work(), build_background(recipe, context),
                   *context.reporter, context.resolved_recipe),
       operations_(recipe, model_, mesh_.size("dp")),

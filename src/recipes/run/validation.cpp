@@ -18,8 +18,12 @@ std::string batches_text(int64_t num_done, std::optional<int64_t> size) {
 }  // namespace
 
 Validation::Validation(std::vector<ValidationSet> sets, training::TrainStep& train_step,
-                       const std::vector<std::shared_ptr<models::CausalLM>>& parts)
-    : sets_(std::move(sets)), train_step_(train_step), parts_(parts) {}
+                       const std::vector<std::shared_ptr<models::CausalLM>>& parts,
+                       std::unique_ptr<ToolCallEvaluation> tool_calls)
+    : sets_(std::move(sets)),
+      train_step_(train_step),
+      parts_(parts),
+      tool_calls_(std::move(tool_calls)) {}
 
 std::vector<std::pair<std::string, double>> Validation::run(int64_t step, const Listener& listener,
                                                             Reporter& reporter) {
@@ -41,6 +45,7 @@ std::vector<std::pair<std::string, double>> Validation::validate(int64_t step,
                                                                  Reporter& reporter) {
   std::vector<std::pair<std::string, double>> losses;
   for (const auto& part : parts_) part->eval();
+  if (tool_calls_) tool_call_metrics_ = tool_calls_->run(reporter);
   for (ValidationSet& set : sets_) {
     set.stream->rewind();
     std::atomic<int64_t> num_done = 0;

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/tool_calls.h"
+#include "comm/groups/process_group.h"
+#include "core/json.h"
+#include "core/reporter.h"
+#include "distributed/engine/engine.h"
+#include "models/causal_lm.h"
+#include "models/greedy_decoder.h"
+#include "recipes/read/recipe.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::recipes {
+
+/// What a session evaluates.
+struct EvaluatedModel {
+  models::CausalLM& model;
+  distributed::Engine& engine;
+  comm::ProcessGroup ranks;  ///< those that share the work, and perhaps the model's weights
+  at::Device device;
+};
+
+/// How well the model calls tools: the section `tool_call_eval` of a recipe. The prompts are spread
+/// over the ranks, whatever the strategy.
+class ToolCallEvaluation final {
+ public:
+  /// Reads this rank's prompts, if the strategy is one under which they are asked; `recipe` has the
+  /// section. A prompt that the chat template refuses or that is too long is skipped, with a
+  /// warning. Throws UserError for data that are no traces.
+  ToolCallEvaluation(const Recipe& recipe, EvaluatedModel evaluated, Reporter& reporter);
+
+  /// The means of the scores and how many prompts they are of, by upstream's names
+  /// ("tool_call/name_correct"), or "tool_call/_disabled_fsdp2" alone. Every rank calls it, with
+  /// the model in evaluation mode.
+  Json run(Reporter& reporter);
+
+ private:
+  struct Prompt {
+    models::TokenIds ids;
+    Json calls;
+  };
+  /// The next prompts, from the one at `first` on, that are computed at once.
+  std::vector<models::TokenIds> group_from(size_t first,
+                                           const models::GreedyDecoder& decoder) const;
+  void read_prompts(const Recipe& recipe, Reporter& reporter);
+
+  /// A metric's name in records.
+  std::string name_of(std::string_view metric) const;
+
+  EvaluatedModel evaluated_;
+  ToolCallEvalSection section_;
+  std::unique_ptr<const tokenizers::Tokenizer> tokenizer_;
+  std::vector<int64_t> end_tokens_;
+  std::vector<Prompt> prompts_;
+  int64_t num_skipped_ = 0;  ///< of this rank
+  bool is_left_out_;         ///< under this strategy
+};
+
+}  // namespace automodel::recipes
