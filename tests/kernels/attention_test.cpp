@@ -204,7 +204,8 @@ TEST(CrossAttention, MatchesThePlainPath) {
     const Tensors of_source = inputs(num_keys);
     in[1] = of_source[1];
     in[2] = of_source[2];
-    AttentionOptions options{.scale = 0.7};
+    // Of one query's scores so far apart, the gradients would be what cancellation leaves of them.
+    AttentionOptions options{.scale = num_queries == 1 ? 0.2 : 0.7};
     const auto expect_match = [&] {
       expect_fused_as_close(attend(cross_attention, options),
                             attend(cross_attention_reference, options), in);
