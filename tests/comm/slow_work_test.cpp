@@ -43,18 +43,18 @@ TEST(SlowWorkTest, PeersWaitLongerThanATimeout) {
   expect_ranks(
       3,
       [](World& world) {
-        SlowWork& slow = world.slow_work({.stall_seconds = 1});
+        SlowWork& slow = world.slow_work({.stall_seconds = 2});
         for (int slowest = 0; slowest < 3; ++slowest) {
           const double begin = monotonic_seconds();
           slow.run("saving", [&] {
-            if (world.group().rank() == slowest) work_slowly(slow, 2.5);
+            if (world.group().rank() == slowest) work_slowly(slow, 3.5);
           });
-          expect(monotonic_seconds() - begin > 2.4, "somebody did not wait");
+          expect(monotonic_seconds() - begin > 3.4, "somebody did not wait");
           expect(slow.has_met(), "not met");
           world.group().barrier();
         }
       },
-      with_timeout(1));
+      with_timeout(2));
 }
 
 TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
@@ -67,7 +67,7 @@ TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
         try {
           slow.run("saving", [&] {
             if (rank == 1) throw InputError("the disk is full");
-            if (rank == 2) work_slowly(slow, 1.5);
+            if (rank == 2) work_slowly(slow, 3);
             is_through = true;
           });
           expect(false, "the work of rank 1 counts as done");
@@ -77,7 +77,7 @@ TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
           throw;
         }
       },
-      with_timeout(1));
+      with_timeout(2));
   EXPECT_THAT(result.errors[1], testing::Eq("the disk is full"));
   for (const size_t rank : {0U, 2U}) {
     EXPECT_THAT(result.errors[rank], HasSubstr("rank 1 failed: the disk is full"));
@@ -86,7 +86,7 @@ TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
 }
 
 TEST(SlowWorkTest, AFailureIsNamedByItsNumberInTheRunOfAWorldThatIsAPart) {
-  RanksOptions options = with_timeout(1);
+  RanksOptions options = with_timeout(2);
   options.adjust = [](int, WorldOptions& world) { world.first_rank = 4; };
   const RanksResult result = run_ranks(
       2,
