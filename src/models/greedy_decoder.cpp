@@ -61,7 +61,8 @@ bool GreedyDecoder::takes_together(const std::vector<TokenIds>& prompts) const {
   if (prompts.size() > 1 && (config.indexer || config.compressed_attention)) return false;
   const auto [shortest, longest] = std::ranges::minmax(prompts, {}, &TokenIds::size);
   const auto first = static_cast<int64_t>(shortest.size());
-  const int64_t last = static_cast<int64_t>(longest.size()) + options_.max_new_tokens;
+  const int64_t most_new = std::min(options_.max_new_tokens, int64_t{1} << 40);
+  const int64_t last = static_cast<int64_t>(longest.size()) + most_new;
   return std::ranges::all_of(config.ropes, [&](const nn::RopeOptions& rope) {
     return nn::rope_length_class(rope, first) == nn::rope_length_class(rope, last);
   });

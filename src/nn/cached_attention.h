@@ -13,8 +13,8 @@
 namespace automodel::nn {
 
 /// Attention of sequences that get one token after the other: keys and values of the tokens before
-/// are kept, so that a forward of the newest ones is enough. For causal attention of one
-/// model on one rank, which calls attend() once a layer and in the same order in every forward. Not
+/// are kept, so that a forward of the newest ones is enough. For the causal attention of one model
+/// on one rank, which calls attend() once a layer and in the same order in every forward. Not
 /// differentiable.
 class CachedAttention final : public AttentionCore {
  public:

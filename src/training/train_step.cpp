@@ -275,9 +275,13 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
                            "train in float32"));
 }
 
+void TrainStep::drop_recorded_step() {
+  if (options_.graph != nullptr) options_.graph->drop();
+}
+
 TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch,
                                           int64_t step) {
-  if (options_.graph != nullptr) options_.graph->drop();
+  drop_recorded_step();
   at::NoGradGuard no_grad;
   pass_->begin_evaluation();
   double loss_sum = 0;

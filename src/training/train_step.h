@@ -148,6 +148,8 @@ class TrainStep final {
   /// Mean loss, without updating, over the batches that `next_batch` returns until it returns
   /// false; `step` is the one that just ended. Every data-parallel rank calls it.
   Evaluation evaluate(const std::function<bool(tensor::Batch&)>& next_batch, int64_t step);
+  /// Gives up the memory of a recorded step, before forwards that are none of a step's.
+  void drop_recorded_step();
 
   /// BatchPass::describe for the step that just ended.
   void describe(Json& record) const { pass_->describe(record); }

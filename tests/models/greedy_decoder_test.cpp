@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,19 @@ TEST(GreedyDecoderTest, LearnedPositionsEndASequence) {
   EXPECT_EQ(std::ssize(written[1]), std::min(kNumNew, most - 2));
 }
 
+TEST(GreedyDecoderTest, TakesTogetherWhatRotatesAlike) {
+  const auto model =
+      test::load_golden_model("phi3_longrope_short");  // beyond 32 positions otherwise
+  model->eval();
+  const std::vector<TokenIds> prompts = {{5, 9, 2, 7}, {4, 3}};
+  const auto takes = [&](int64_t num_new) {
+    return models::GreedyDecoder(*model, at::kCPU, {num_new, {}}).takes_together(prompts);
+  };
+  EXPECT_TRUE(takes(28));
+  EXPECT_FALSE(takes(29));
+  EXPECT_FALSE(takes(std::numeric_limits<int64_t>::max()));
+}
+
 /// A rank without prompts computes as many forwards as the one that has the most.
 TEST(GreedyDecoderTest, RanksWithoutPromptsKeepStep) {
   const auto model = test::load_golden_model(kFamily);
@@ -155,7 +169,7 @@ TEST(GreedyDecoderTest, RanksWithoutPromptsKeepStep) {
   EXPECT_EQ(num_forwards, 5);
 }
 
-TEST(GreedyDecoderTest, TheModelTrainsAfterwards) {
+TEST(GreedyDecoderTest, LeavesTheModelAsItWas) {
   const auto model = test::load_golden_model(kFamily);
   const auto reference =
       test::read_trusted_safetensors(test::golden_file(kFamily, "reference.safetensors"));

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "recipes/build/end_tokens.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -54,8 +55,29 @@ TEST(GenerateTest, ACheckpointIsTheFolderThatItWasExportedTo) {
   EXPECT_EQ(run.out, "adsads\n") << run.err;
 }
 
+TEST(GenerateTest, EndTokensAreAllThatTheFolderNames) {
+  const TemporaryDirectory folder;
+  const auto tokens = [&](const char* config) {
+    return end_tokens(7, Json::parse(config, "config"), folder.path());
+  };
+  EXPECT_EQ(tokens("{}"), std::vector<int64_t>{7});
+  EXPECT_EQ(tokens(R"({"eos_token_id": 3})"), (std::vector<int64_t>{7, 3}));
+  EXPECT_EQ(tokens(R"({"text_config": {"eos_token_id": [4, 5]}})"),
+            (std::vector<int64_t>{7, 4, 5}));
+  folder.write("generation_config.json", R"({"eos_token_id": [1, 2]})");
+  EXPECT_EQ(tokens(R"({"eos_token_id": null})"), (std::vector<int64_t>{7, 1, 2}));
+  EXPECT_EQ(end_tokens(std::nullopt, Json::object(), ""), std::vector<int64_t>{});
+}
+
 TEST(GenerateTest, WhatCannotWriteIsNamed) {
   const TemporaryDirectory folder;
+  const auto told = [&](const char* path) { return generated({folder.file(path), "x"}).err; };
+  folder.write("adapter/adapter_config.json", "{}");
+  EXPECT_THAT(told("adapter"), HasSubstr("automodel merge-lora BASE "));
+  folder.write("run/LATEST/model/adapter_config.json", "{}");
+  EXPECT_THAT(told("run"), HasSubstr("run/LATEST/model has an adapter without its model"));
+  folder.write("step_1/manifest.json", "{}");
+  EXPECT_THAT(told("step_1"), HasSubstr("step_1 has no exported model: automodel export "));
   const ProgramResult nowhere = generated({folder.file("nowhere"), "x"});
   EXPECT_EQ(nowhere.status, 3);
   EXPECT_THAT(nowhere.err, HasSubstr("nowhere"));

@@ -53,6 +53,12 @@ TEST(ToolCallRunTest, AModelLearnsToCallAndScoresTheSameOnEveryMesh) {
   EXPECT_GT(metric(last, "_count"), 8);
   EXPECT_LE(metric(last, "args_exact_match"), metric(last, "args_field_recall"));
 
+  // A turn's end token ends an answer, though the tokenizer names another.
+  const ProgramResult answer = test::run_program(
+      {test::automodel_binary(), "generate", folder.file("run"),
+       "There are 29 coins, and 56 more come. How many are there?", "--max-new-tokens=60"});
+  EXPECT_THAT(answer.out, testing::MatchesRegex("<tool_call>[^\n]*</tool_call>\n")) << answer.err;
+
   // The trained model, asked again after a step that changes nothing to speak of.
   const std::vector<std::string> trained = {
       "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
@@ -115,6 +121,20 @@ TEST(ToolCallRunTest, PromptsThatAreTooLongAreSkippedAndCounted) {
   EXPECT_EQ(record.at("calls/has_call").as_double(), 0);
 }
 
+TEST(ToolCallRunTest, PromptsThatTheTemplateRefusesAreToldOf) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      calling("run", {"--step_scheduler.max_steps=1", "--lr_scheduler=none",
+                      "--step_scheduler.val_every_steps=1", "--checkpoint.enabled=false",
+                      "--tool_call_eval.chat_template={{ raise_exception('no tools') }}",
+                      cat("--checkpoint.checkpoint_dir=", folder.file("run"))});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out + run.err, HasSubstr("answer 0 is not asked for: "));
+  EXPECT_THAT(run.out + run.err, HasSubstr("no tools"));
+  EXPECT_THAT(run.out + run.err,
+              HasSubstr("tool_call_eval: 11 of 11 prompts are left out: its scores stay 0"));
+}
+
 TEST(ToolCallRunTest, RowsAndPromptsAreAsManyAsAreAskedFor) {
   const TemporaryDirectory folder;
   folder.write("traces/train.jsonl",
@@ -140,8 +160,10 @@ TEST(ToolCallRunTest, RowsAndPromptsAreAsManyAsAreAskedFor) {
 TEST(ToolCallRunTest, TellsWhatItDoesNotDo) {
   const auto told = [](const std::vector<std::string>& more) { return calling("check", more).out; };
   EXPECT_THAT(told({"--validation_dataset=none"}),
-              HasSubstr("tool calls are evaluated when the run validates: give a "
-                        "validation_dataset"));
+              HasSubstr("'tool_call_eval' has no effect: there is no validation_dataset"));
+  EXPECT_THAT(
+      told({"--distributed.strategy=megatron_fsdp", "--world-size=2", "--distributed.cp_size=2"}),
+      HasSubstr("cp_size > 1 with tool_call_eval is not in this version"));
   EXPECT_THAT(told({"--distributed.strategy=fsdp2", "--world-size=2"}),
               HasSubstr("tool calls are not evaluated under fsdp2 on several ranks"));
   EXPECT_THAT(told({"--distributed.strategy=fsdp2", "--world-size=1"}),
@@ -149,7 +171,8 @@ TEST(ToolCallRunTest, TellsWhatItDoesNotDo) {
   EXPECT_THAT(told({"--distributed.strategy=fsdp2", "--world-size=2", "--distributed.tp_size=2"}),
               HasSubstr("tp_size > 1 with tool_call_eval is not in this version"));
   EXPECT_THAT(told({"--tool_call_eval.do_sample=true"}), HasSubstr("tokens drawn at random"));
-  EXPECT_THAT(told({"--tool_call_eval.metric_prefix=/"}), HasSubstr("it is no empty text"));
+  EXPECT_THAT(told({"--tool_call_eval.metric_prefix=/"}),
+              HasSubstr("one line, and not an empty one"));
   EXPECT_THAT(told({"--tool_call_eval.path=recipes/data/gsm8k_test.jsonl"}),
               HasSubstr("no column 'messages' or 'conversations'; columns: question, answer "
                         "[tool_call_eval.path]"));

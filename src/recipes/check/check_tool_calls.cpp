@@ -1,5 +1,6 @@
 #include "recipes/check/check_tool_calls.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -51,15 +52,15 @@ void check_tool_calls(const Recipe& recipe, int64_t num_ranks, Diagnostics& diag
                             "tokens drawn at random (do_sample) are not in this version: the most "
                             "likely one is taken");
   }
-  if (section.metric_prefix.empty()) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
+  if (section.metric_prefix.empty() || std::ranges::any_of(section.metric_prefix, is_control)) {
     diagnostics.error(place_of(recipe, "tool_call_eval", "metric_prefix"),
-                      "metric_prefix begins the metrics' names: it is no empty text");
+                      "metric_prefix begins the metrics' names: one line, and not an empty one");
   }
   const Node& node = *recipe.root.find("tool_call_eval");
   if (recipe.validation_datasets.empty()) {
-    diagnostics.error(node,
-                      "tool calls are evaluated when the run validates: give a "
-                      "validation_dataset");
+    diagnostics.warning_at_key(node,
+                               "'tool_call_eval' has no effect: there is no validation_dataset");
   }
   check_company_of_tool_calls(recipe, diagnostics);
   if (recipe.leaves_tool_calls_out(num_ranks)) {

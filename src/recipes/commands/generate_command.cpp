@@ -17,10 +17,28 @@ namespace automodel::recipes {
 
 namespace {
 
-/// The folder itself or, of a run's checkpoint, the one that it was exported to.
+bool has_model(const std::string& folder) {
+  return path_exists(path_join(folder, "config.json"));
+}
+
+/// The folder itself, the one that a checkpoint was exported to, or that of a run's latest one.
+/// Throws UserError for a checkpoint that was not exported, and for an adapter.
 std::string folder_of(const std::string& model) {
-  const std::string exported = path_join(model, "model/consolidated");
-  return path_exists(path_join(exported, "config.json")) ? exported : model;
+  if (has_model(model)) return model;
+  const std::string latest = path_join(model, "LATEST");
+  const std::string checkpoint = path_exists(latest) ? latest : model;
+  const std::string exported = path_join(checkpoint, "model/consolidated");
+  if (has_model(exported)) return exported;
+  for (const std::string& folder : {model, path_join(checkpoint, "model")}) {
+    if (!path_exists(path_join(folder, "adapter_config.json"))) continue;
+    throw UserError(cat(folder, " has an adapter without its model: automodel merge-lora BASE ",
+                        folder, " OUT writes both as one"));
+  }
+  if (path_exists(path_join(checkpoint, "manifest.json"))) {
+    throw UserError(cat(checkpoint, " has no exported model: automodel export ", checkpoint,
+                        " OUT writes one"));
+  }
+  return model;
 }
 
 /// What the model is asked, and the token that the chat template writes behind an answer.
@@ -34,8 +52,13 @@ struct Questions {
 std::optional<int64_t> turn_end(const datasets::ChatFormatter& formatter,
                                 const datasets::TextEncoder& encoder) {
   const std::string answer = "answer";
-  const Json messages = datasets::question_and_answer("question", answer);
-  const std::string text = formatter.tokenize(messages, Json(), "the chat template").text;
+  std::string text;
+  try {
+    const Json messages = datasets::question_and_answer("question", answer);
+    text = formatter.tokenize(messages, Json(), "the chat template").text;
+  } catch (const InputError&) {
+    return std::nullopt;  // a template of prompts alone
+  }
   const size_t found = text.rfind(answer);
   if (found == std::string::npos) return std::nullopt;
   const auto ids = encoder.encode(text.substr(found + answer.size()), false);

@@ -54,6 +54,7 @@ void warn_of_other_sections(const Node& root, Diagnostics& diagnostics) {
   for (const Node& child : root.children()) {
     const bool is_unused = child.key() == "lr_scheduler" || child.key() == "clip_grad_norm" ||
                            child.key().starts_with("validation_dataset") ||
+                           child.key() == "tool_call_eval" ||
                            child.key() == "validation_dataloader" || child.key() == "tensorboard" ||
                            child.key() == "mlflow";
     const Node* enabled = child.key() == "checkpoint" ? child.find("enabled") : nullptr;

@@ -245,14 +245,16 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
   const Node* const node = root.find("tool_call_eval");
   if (node == nullptr || node->is_null()) return;
   ToolCallRecipe read;
-  read.section = config::bind<ToolCallEvalSection>(*node, diagnostics,
-                                                   {.legacy_keys = {}, .other_keys = {"_target_"}});
+  read.section = config::bind<ToolCallEvalSection>(
+      *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_", "tokenizer"}});
   check_section_target(*node, diagnostics);
   while (read.section.metric_prefix.ends_with('/')) read.section.metric_prefix.pop_back();
   if (node->is_mapping()) {
     Node data = *node;
     for (const Node& child : node->children()) {
-      if (!is_one_of({"dataset_name", "path", "split", "limit_dataset_samples"}, child.key())) {
+      if (!is_one_of({"dataset_name", "path", "split", "limit_dataset_samples", "chat_template",
+                      "tokenizer"},
+                     child.key())) {
         data.erase(child.key());
       }
     }
@@ -261,7 +263,7 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
     std::vector<std::string> inherited;
     for (const char* key : {"tokenizer", "chat_template"}) {
       const Node* const found = recipe.dataset.node.find(key);
-      if (found == nullptr || found->is_null()) continue;
+      if (found == nullptr || found->is_null() || node->find(key) != nullptr) continue;
       data.put(key, *found);
       inherited.emplace_back(key);
     }

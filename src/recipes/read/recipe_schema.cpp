@@ -249,12 +249,26 @@ Json loader_schema(const char* doc) {
   return schema;
 }
 
-Json dataset_schema(const char* doc) {
-  Json schema = target_schema(dataset_targets(), doc);
-  Json tokenizer = section<TokenizerSection>("folder with tokenizer.json; absent: the model's");
+Json tokenizer_schema(const char* doc) {
+  Json tokenizer = section<TokenizerSection>(doc);
   tokenizer["properties"]["_target_"] = name_schema(tokenizer_targets());
   tokenizer.erase("pattern");  // the name of a folder only
-  schema["properties"]["tokenizer"] = std::move(tokenizer);
+  return tokenizer;
+}
+
+Json dataset_schema(const char* doc) {
+  Json schema = target_schema(dataset_targets(), doc);
+  schema["properties"]["tokenizer"] =
+      tokenizer_schema("folder with tokenizer.json; absent: the model's");
+  return schema;
+}
+
+Json tool_call_schema() {
+  Json schema = section<ToolCallEvalSection>(
+      "how well the model calls tools, asked when a run validates; absent: it is not asked");
+  schema["properties"]["_target_"] = name_schema(section_targets("tool_call_eval"));
+  schema["properties"]["tokenizer"] =
+      tokenizer_schema("folder with tokenizer.json; absent: the dataset's");
   return schema;
 }
 
@@ -344,10 +358,7 @@ Json recipe_schema() {
       name_schema(section_targets("quantization"));
   properties["qat"] = qat_schema();
   properties["neftune"] = neftune_schema();
-  properties["tool_call_eval"] = section<ToolCallEvalSection>(
-      "how well the model calls tools, asked when a run validates; absent: it is not asked");
-  properties["tool_call_eval"]["properties"]["_target_"] =
-      name_schema(section_targets("tool_call_eval"));
+  properties["tool_call_eval"] = tool_call_schema();
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});

@@ -12,12 +12,14 @@ namespace automodel::recipes {
 
 /// `tool_call_eval`: when a run validates, the model is prompted with conversations that end before
 /// the assistant calls tools, and what it writes is compared with the calls that were made. Names
-/// and defaults are upstream's.
+/// and defaults are upstream's, but for chat_template and tokenizer, which are the dataset's where
+/// they are left out.
 struct ToolCallEvalSection {
   std::optional<std::string> dataset_name = std::nullopt;
   std::vector<std::string> path;
   std::string split = "train";
   std::optional<int64_t> limit_dataset_samples = std::nullopt;
+  std::optional<std::string> chat_template = std::nullopt;
   std::optional<int64_t> max_eval_samples = std::nullopt;
   int64_t max_new_tokens = 256;
   std::optional<int64_t> max_prompt_tokens = std::nullopt;
@@ -36,6 +38,8 @@ struct ToolCallEvalSection {
         field("limit_dataset_samples", &S::limit_dataset_samples,
               "use only the first rows, unless split has a slice")
             .at_least(1),
+        field("chat_template", &S::chat_template,
+              "template, or a file with one, in place of the dataset's or the tokenizer's own"),
         field("max_eval_samples", &S::max_eval_samples,
               "use only the first prompts: a row has one for each answer that calls tools")
             .at_least(1),

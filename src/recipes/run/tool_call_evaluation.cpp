@@ -46,7 +46,7 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
   tokenizer_ = std::make_unique<tokenizers::Tokenizer>(tokenizers::Tokenizer::load(folder));
   const datasets::TokenizerEncoder encoder(*tokenizer_, data.encoder_options);
   end_tokens_ = end_tokens(encoder.eos_token_id(), recipe.model.hf_config, recipe.model.folder);
-  // Nothing is trained here that a text of a special token could do harm to.
+  // Nothing is trained on these texts, so special tokens in them do no harm.
   const datasets::ChatFormatter formatter(encoder, data.plan->named_template(),
                                           {.allows_special_tokens = true});
   const auto all =
@@ -86,6 +86,11 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
       prompts_.push_back(std::move(made));
     }
   }
+  const double num_left_out = comm::sum_over(evaluated_.ranks, static_cast<double>(num_skipped_));
+  if (evaluated_.ranks.rank() != 0 || num_left_out == 0) return;
+  const bool is_none_left = num_left_out == static_cast<double>(all.size());
+  reporter.warning(cat("tool_call_eval: ", static_cast<int64_t>(num_left_out), " of ", all.size(),
+                       " prompts are left out", is_none_left ? ": its scores stay 0" : ""));
 }
 
 std::vector<models::TokenIds> ToolCallEvaluation::group_from(

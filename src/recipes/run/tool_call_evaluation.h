@@ -34,7 +34,8 @@ class ToolCallEvaluation final {
  public:
   /// Reads this rank's prompts, if the strategy is one under which they are asked; `recipe` has the
   /// section. A prompt that the chat template refuses or that is too long is skipped, with a
-  /// warning. Throws UserError for data that are no traces.
+  /// warning. Every rank calls it. Throws UserError for data that are no traces, and
+  /// UnsupportedError for a model that writes no text.
   ToolCallEvaluation(const Recipe& recipe, EvaluatedModel evaluated, Reporter& reporter);
 
   /// The means of the scores and how many prompts they are of, by upstream's names

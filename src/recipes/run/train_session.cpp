@@ -51,7 +51,7 @@ std::unique_ptr<ToolCallEvaluation> build_tool_call_evaluation(const Recipe& rec
                                                                const SessionModel& model,
                                                                const distributed::DeviceMesh& mesh,
                                                                const RunContext& context) {
-  if (!recipe.tool_calls) return nullptr;
+  if (!recipe.tool_calls || recipe.validation_datasets.empty()) return nullptr;
   return std::make_unique<ToolCallEvaluation>(
       recipe, EvaluatedModel{model.model(), model.engine(), mesh.group("dp"), context.device},
       *context.reporter);

@@ -45,7 +45,10 @@ std::vector<std::pair<std::string, double>> Validation::validate(int64_t step,
                                                                  Reporter& reporter) {
   std::vector<std::pair<std::string, double>> losses;
   for (const auto& part : parts_) part->eval();
-  if (tool_calls_) tool_call_metrics_ = tool_calls_->run(reporter);
+  if (tool_calls_) {
+    train_step_.drop_recorded_step();
+    tool_call_metrics_ = tool_calls_->run(reporter);
+  }
   for (ValidationSet& set : sets_) {
     set.stream->rewind();
     std::atomic<int64_t> num_done = 0;
