@@ -14,13 +14,17 @@ namespace automodel::models {
 
 namespace {
 
+/// What a decoder is made of; null for other models.
+const decoder::DecoderConfig* config_of(const CausalLM& model) {
+  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
+  return own != nullptr ? &own->config() : nullptr;
+}
+
 /// Whether all that a token of this model needs of those before it are attention's keys and values.
 bool needs_only_keys(const CausalLM& model) {
-  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
-  if (own == nullptr) return false;
-  const decoder::DecoderConfig& config = own->config();
-  return config.is_causal && !config.has_recurrence() && !config.indexer &&
-         !config.shares_choices() && !config.compressed_attention;
+  const decoder::DecoderConfig* const config = config_of(model);
+  return config != nullptr && config->is_causal && !config->has_recurrence() && !config->indexer &&
+         !config->shares_choices() && !config->compressed_attention;
 }
 
 at::Tensor ids_tensor(const TokenIds& ids, int64_t num_sequences) {
@@ -30,14 +34,14 @@ at::Tensor ids_tensor(const TokenIds& ids, int64_t num_sequences) {
 }  // namespace
 
 std::optional<int64_t> most_positions(const CausalLM& model) {
-  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
-  if (own == nullptr || !own->config().has_learned_positions) return std::nullopt;
-  return own->config().max_positions;
+  const decoder::DecoderConfig* const config = config_of(model);
+  if (config == nullptr || !config->has_learned_positions) return std::nullopt;
+  return config->max_positions;
 }
 
 void check_writes_text(const CausalLM& model) {
-  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model);
-  if (own != nullptr && own->config().is_causal && !own->config().is_classifier()) return;
+  const decoder::DecoderConfig* const config = config_of(model);
+  if (config != nullptr && config->is_causal && !config->is_classifier()) return;
   throw UnsupportedError(
       cat(model.architecture(), " writes no text from left to right in this version"));
 }
@@ -55,15 +59,14 @@ GreedyDecoder::~GreedyDecoder() {
 }
 
 bool GreedyDecoder::takes_together(const std::vector<TokenIds>& prompts) const {
-  const auto* const own = dynamic_cast<const decoder::DecoderModel*>(&model_);
-  if (own == nullptr || prompts.empty()) return true;
-  const decoder::DecoderConfig& config = own->config();
-  if (prompts.size() > 1 && (config.indexer || config.compressed_attention)) return false;
+  const decoder::DecoderConfig* const config = config_of(model_);
+  if (config == nullptr || prompts.empty()) return true;
+  if (prompts.size() > 1 && (config->indexer || config->compressed_attention)) return false;
   const auto [shortest, longest] = std::ranges::minmax(prompts, {}, &TokenIds::size);
   const auto first = static_cast<int64_t>(shortest.size());
   const int64_t most_new = std::min(options_.max_new_tokens, int64_t{1} << 40);
   const int64_t last = static_cast<int64_t>(longest.size()) + most_new;
-  return std::ranges::all_of(config.ropes, [&](const nn::RopeOptions& rope) {
+  return std::ranges::all_of(config->ropes, [&](const nn::RopeOptions& rope) {
     return nn::rope_length_class(rope, first) == nn::rope_length_class(rope, last);
   });
 }
