@@ -15,6 +15,8 @@
 namespace automodel::chat {
 namespace {
 
+using namespace std::string_view_literals;
+
 using automodel::test::error_of;
 using automodel::test::source_file;
 
@@ -109,7 +111,7 @@ TEST(ToolCallsTest, BrokenJsonIsACallWhereAMarkSaysThatThereIsOne) {
 TEST(ToolCallsTest, BytesThatAreNotUtf8AreReplaced) {
   EXPECT_EQ(parsed("\xFF{\"name\": \"a\xC3\", \"arguments\": {\"\x80\": 1}}\xE2\x82"),
             "a\uFFFD {\"\uFFFD\": 1}");
-  EXPECT_EQ(parsed(std::string_view("{\"name\": \"a\0\"}{\"name\": \"b\"}", 29)), "b {}");
+  EXPECT_EQ(parsed("{\"name\": \"a\0\"}{\"name\": \"b\"}"sv), "b {}");
 }
 
 TEST(ToolCallsTest, JsonThatIsNestedTooDeepIsBroken) {
