@@ -28,7 +28,8 @@ bool is_low_surrogate(char32_t c) {
   return c >= 0xDC00 && c <= 0xDFFF;
 }
 
-/// Of members with equal keys the first's place and the last's value are left, as in a dict.
+/// Leaves one of the members with equal keys, at the first's place and with the last's value, as a
+/// dict does.
 void drop_repeated_keys(Json::Object& members) {
   std::vector<size_t> order(members.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -105,6 +105,11 @@ std::vector<Body> find_bodies(std::string_view text, std::string_view word, Read
   return bodies;
 }
 
+/// Reads a mark that is its word alone.
+auto nameless_mark(std::string_view text) {
+  return [text](size_t at) { return std::optional(Mark{skip_space(text, at), {}}); };
+}
+
 Calls parse_harmony(std::string_view text) {
   const auto skip_word = [&](size_t& at, std::string_view word) {
     if (text.substr(at, word.size()) != word) return false;
@@ -173,9 +178,8 @@ Calls parse_qwen(std::string_view text) {
 }
 
 Calls parse_llama(std::string_view text) {
-  const auto read_mark = [&](size_t at) { return std::optional(Mark{skip_space(text, at), {}}); };
   Calls calls;
-  for (const Body& body : find_bodies(text, "<|python_tag|>", read_mark, "{}")) {
+  for (const Body& body : find_bodies(text, "<|python_tag|>", nameless_mark(text), "{}")) {
     const std::optional<Json> value = parse_python_json(body.text);
     if (value) {
       add_call(*value, calls);
@@ -187,9 +191,8 @@ Calls parse_llama(std::string_view text) {
 }
 
 Calls parse_mistral(std::string_view text) {
-  const auto read_mark = [&](size_t at) { return std::optional(Mark{skip_space(text, at), {}}); };
   Calls calls;
-  for (const Body& body : find_bodies(text, "[TOOL_CALLS]", read_mark, "[]")) {
+  for (const Body& body : find_bodies(text, "[TOOL_CALLS]", nameless_mark(text), "[]")) {
     if (const std::optional<Json> value = parse_python_json(body.text)) add_calls(*value, calls);
   }
   return calls;

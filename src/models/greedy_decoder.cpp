@@ -86,9 +86,9 @@ std::vector<TokenIds> GreedyDecoder::write_on(const std::vector<TokenIds>& promp
             std::ranges::find(options_.end_tokens, written[i].back()) != options_.end_tokens.end());
   };
   for (size_t i = 0; i < prompts.size(); ++i) has_ended[i] = ends(i);
-  const bool keeps = cache_ != nullptr && takes_together(prompts);
-  AM_CHECK(prompts.size() <= 1 || takes_together(prompts),
-           "prompts that need forwards of their own");
+  const bool is_together = takes_together(prompts);
+  AM_CHECK(prompts.size() <= 1 || is_together, "prompts that need forwards of their own");
+  const bool keeps = cache_ != nullptr && is_together;
   for (Pass pass = keeps ? Pass::kFirst : Pass::kWhole;; pass = keeps ? Pass::kNewest : pass) {
     const bool goes_on = std::ranges::find(has_ended, false) != has_ended.end();
     if (!ranks.any_goes_on(goes_on)) break;

@@ -6,14 +6,11 @@
 #include <utility>
 
 #include "comm/groups/sums.h"
+#include "recipes/passes/added_up.h"
 
 namespace automodel::recipes {
 
 namespace {
-
-double number(const at::Tensor& count) {
-  return count.defined() ? static_cast<double>(count.item<int64_t>()) : 0;
-}
 
 class ClassificationPass final : public training::BatchPass {
  public:
@@ -42,8 +39,8 @@ class ClassificationPass final : public training::BatchPass {
   /// The share of right classes behind the key of the loss; null where there is no label.
   void add_accuracy(std::string_view behind, const char* name, Json& record) const {
     const std::vector<double> sums =
-        comm::sum_over(ranks_, {plain_->known_everywhere(number(head_->num_right())),
-                                plain_->known_everywhere(number(head_->num_labels()))});
+        comm::sum_over(ranks_, {plain_->known_everywhere(added_up(head_->num_right())),
+                                plain_->known_everywhere(added_up(head_->num_labels()))});
     Json out = Json::object();
     for (const auto& [key, value] : record.as_object()) {
       out[key] = value;

@@ -7,14 +7,11 @@
 #include <utility>
 
 #include "comm/groups/sums.h"
+#include "recipes/passes/added_up.h"
 
 namespace automodel::recipes {
 
 namespace {
-
-double sum_value(const at::Tensor& sum) {
-  return sum.defined() ? sum.item<double>() : 0;
-}
 
 class DistillationPass final : public training::BatchPass {
  public:
@@ -51,8 +48,8 @@ class DistillationPass final : public training::BatchPass {
   /// The two losses of all ranks behind the key of their mixture.
   void add_losses(std::string_view behind, double divisor, Json& record) const {
     const std::vector<double> sums =
-        comm::sum_over(losses_.ranks, {plain_->known_everywhere(sum_value(head_->ce())),
-                                       plain_->known_everywhere(sum_value(head_->kd()))});
+        comm::sum_over(losses_.ranks, {plain_->known_everywhere(added_up(head_->ce())),
+                                       plain_->known_everywhere(added_up(head_->kd()))});
     Json out = Json::object();
     for (const auto& [key, value] : record.as_object()) {
       out[key] = value;
