@@ -76,7 +76,6 @@ kernels::AttentionResult CachedAttention::attend(const at::Tensor& q, const at::
   keep(layer.values, v);
   const int64_t longest = std::ranges::max(lengths_);
   kernels::AttentionOptions of_last = options;
-  of_last.window = 0;
   of_last.visible_keys = visible_keys(options.window);
   return kernels::attention_of_last(q, layer.keys.narrow(1, 0, longest),
                                     layer.values.narrow(1, 0, longest), of_last);

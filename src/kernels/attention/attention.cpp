@@ -254,7 +254,6 @@ AttentionResult attention_of_last(const at::Tensor& q, const at::Tensor& k, cons
                                   const AttentionOptions& options) {
   AttentionBlock block;
   block.scale = scale_of(options, q);
-  block.window = options.window;
   block.softcap = options.softcap;
   block.first_query = k.size(1) - q.size(1);
   block.visible_keys = options.visible_keys;

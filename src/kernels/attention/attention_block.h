@@ -53,8 +53,9 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
 
 /// Attention of the last tokens q [B, Q, N, H] of sequences to the keys of all their tokens, k
-/// [B, T, K, H] and v [B, T, K, V]. Of the options scale, window, softcap, sinks and visible_keys
-/// ([B, Q, 2], places among the keys) are read. `out` has q's dtype. Not differentiable.
+/// [B, T, K, H] and v [B, T, K, V]. Of the options scale, softcap, sinks and visible_keys
+/// ([B, Q, 2], places among the keys, which a window is part of) are read. `out` has q's dtype. Not
+/// differentiable.
 AttentionResult attention_of_last(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const AttentionOptions& options);
 

@@ -116,9 +116,12 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
     metrics[name_of("_disabled_fsdp2")] = 1.0;
     return metrics;
   }
+  models::GreedyDecoder decoder(evaluated_.model, evaluated_.device,
+                                {section_.max_new_tokens, end_tokens_});
   std::atomic<size_t> num_done = 0;
   const LongWork told(&reporter, "prompting the model for tool calls", [&] {
-    return cat(num_done.load(), " of ", prompts_.size(), " prompts of this rank");
+    return cat(num_done.load(), " of ", prompts_.size(), " prompts of this rank",
+               decoder.keeps_keys() ? "" : ", whole texts again for every token");
   });
   models::DecodingRanks ranks;
   ranks.any_goes_on = [this](bool goes_on) {
@@ -130,8 +133,6 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
     evaluated_.engine.end_micro_batch();
     return result;
   };
-  models::GreedyDecoder decoder(evaluated_.model, evaluated_.device,
-                                {section_.max_new_tokens, end_tokens_});
   chat::ToolCallScores sum;
   while (ranks.any_goes_on(num_done < prompts_.size())) {
     const size_t first = num_done;
