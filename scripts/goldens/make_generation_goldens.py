@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/generation.json: what transformers' generate() writes behind prompts.
+"""Makes tests/golden/generation.json: what transformers' generate() writes behind prompts, and
+tests/golden/token_choice.json: how it chooses tokens.
 
-    make_generation_goldens.py
+    make_generation_goldens.py [--choices]
+
+With --choices the second file alone: for settings of a GenerationConfig, the tokens of a few steps
+and, where these are drawn, the probabilities at every step, of tokens that have any.
 
 For every folder of tests/golden that transformers loads as a causal language model of its own:
 a list of {"prompt", "written"}, token ids of 24 greedy steps (fewer where the model has learned no
@@ -68,9 +72,65 @@ def samples_of(folder):
     return samples
 
 
+CHOICE_FAMILY = "cohere_biases"  # writes many different tokens
+CHOICES = [
+    {"do_sample": True, "temperature": 0.7, "top_k": 5},
+    {"do_sample": True, "top_p": 0.3, "top_k": 0},
+    {"do_sample": True, "temperature": 0.5, "min_p": 0.6, "top_k": 0},
+    {"do_sample": True, "temperature": 0.4, "top_k": 20, "top_p": 0.5, "repetition_penalty": 1.3},
+    {"do_sample": True, "temperature": 1.6},
+    {"do_sample": False, "repetition_penalty": 1.5},
+    {"do_sample": False, "repetition_penalty": 0.6},
+]
+
+
+def choices_of(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    model.eval()
+    vocab = model.config.get_text_config().vocab_size
+    generator = torch.Generator().manual_seed(3)
+    samples = []
+    for settings in CHOICES:
+        prompt = torch.randint(1, vocab, (5,), generator=generator).tolist()
+        torch.manual_seed(7)
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=6 if settings["do_sample"] else NUM_NEW,
+            use_cache=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **settings,
+        )
+        sample = {
+            "settings": settings,
+            "prompt": prompt,
+            "written": out.sequences[0, len(prompt):].tolist(),
+        }
+        if settings["do_sample"]:
+            steps = [scores[0].float().softmax(0) for scores in out.scores]
+            sample["probabilities"] = [
+                [[i, round(p, 8)] for i, p in enumerate(step.tolist()) if p > 0] for step in steps
+            ]
+        samples.append(sample)
+    return samples
+
+
+def write_choices(root):
+    lines = [f" {json.dumps(sample)}" for sample in choices_of(root / CHOICE_FAMILY)]
+    (root / "token_choice.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 def main():
     torch.set_num_threads(1)
     root = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
+    write_choices(root)
+    if "--choices" in sys.argv[1:]:
+        return
     all_samples = {}
     for folder in sorted(root.iterdir()):
         if not (folder / "reference.safetensors").exists():

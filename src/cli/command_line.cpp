@@ -13,6 +13,7 @@
 #include "cli/tokenize.h"
 #include "core/error.h"
 #include "core/system_limits.h"
+#include "recipes/build/generation_config.h"
 #include "recipes/check/check_recipe.h"
 #include "recipes/commands/export_command.h"
 #include "recipes/commands/export_parity.h"
@@ -372,7 +373,7 @@ class ParityCommand final {
       "compare a model with reference logits, loss, gradients and training losses";
 
   explicit ParityCommand(CLI::App& command) {
-    auto* model = command.add_option("--model", model_, "Hugging Face folder");
+    auto* model = command.add_option("--model", model_, "Hugging Face folder or name");
     auto* reference = command.add_option("--reference", reference_, "safetensors file");
     model->needs(reference);
     reference->needs(model);
@@ -424,25 +425,47 @@ class GenerateCommand final {
   explicit GenerateCommand(CLI::App& command) {
     command
         .add_option("model", model_,
-                    "Hugging Face folder, or a checkpoint that has one (model/consolidated)")
+                    "Hugging Face folder or name, an adapter's folder, or a run's checkpoint that "
+                    "has one of them")
         ->required();
     command.add_option("prompt", options_.prompts, "messages of a user")->required();
     command.add_flag("--raw", options_.is_raw,
                      "prompts are texts to write on, without the tokenizer's chat template");
     command.add_option("--max-new-tokens", options_.max_new_tokens,
                        "most tokens of an answer (default 256)");
+    command.add_option("--base", options_.base,
+                       "the model under an adapter (default: the one that the adapter names)");
+    command.add_flag("--sample", options_.does_sample,
+                     "draw tokens, as the model's generation_config.json says");
+    command.add_option("--temperature", options_.temperature,
+                       "draw tokens, of probabilities softened by this");
+    command.add_option("--top-k", options_.top_k, "draw among so many most likely tokens (0: all)");
+    command.add_option("--top-p", options_.top_p,
+                       "draw among the most likely tokens that have this probability together");
+    command.add_option("--seed", options_.seed, "of what is drawn (default 42)");
     command.add_option("--device", device_, "cpu or cuda (the first device)")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    command.footer("The most likely token is taken each time, in float32.");
+    command.footer("Unless tokens are drawn, the most likely one is taken each time; in float32.");
   }
 
   int run() {
     check_at_least_1("--max-new-tokens", options_.max_new_tokens);
+    check_choice("--temperature", "temperature", options_.temperature);
+    check_choice("--top-k", "top_k", options_.top_k);
+    check_choice("--top-p", "top_p", options_.top_p);
     options_.is_on_device = device_ == "cuda";
     return recipes::run_generate_command(model_, options_);
   }
 
  private:
+  template <typename Number>
+  static void check_choice(const char* option, const char* name,
+                           const std::optional<Number>& value) {
+    const std::string fault =
+        value ? recipes::choice_fault(name, static_cast<double>(*value)) : std::string();
+    if (!fault.empty()) throw UserError(cat(option, ": ", fault));
+  }
+
   std::string model_;
   std::string device_ = "cpu";
   recipes::GenerateOptions options_;
@@ -455,7 +478,7 @@ class MergeLoraCommand final {
       "write a model's folder with an adapter merged into its weights";
 
   explicit MergeLoraCommand(CLI::App& command) {
-    command.add_option("base", base_, "Hugging Face folder of the base model")->required();
+    command.add_option("base", base_, "Hugging Face folder or name of the base model")->required();
     command.add_option("adapter", adapter_, "adapter's folder, e.g. a checkpoint's model/")
         ->required();
     command.add_option("out", out_, "new folder for the merged model")->required();

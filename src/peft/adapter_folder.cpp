@@ -311,6 +311,30 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   return records;
 }
 
+PeftConfig config_of_adapter(const std::string& folder, const models::CausalLM& model) {
+  const Json hf_config = model.hf_config();
+  const AdapterConfig there = read_adapter_config(folder);
+  const AdapterFile file(folder, hf_config);
+  PeftConfig config;
+  config.dim = there.rank;
+  config.alpha = there.scale() * static_cast<double>(there.rank);
+  config.use_dora = there.use_dora;
+  config.rank_pattern = there.rank_pattern;
+  config.alpha_pattern = there.alpha_pattern;
+  const int64_t num_experts = models::num_routed_experts(hf_config).value_or(0);
+  for (const auto& [name, entry] : file.entries()) {
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string module = without_suffix(name, kLoraA);
+    if (module.ends_with(kInnerExperts)) continue;  // under the experts' own name
+    config.target_modules.push_back(module);
+    // The rows of all experts; a rank of their own is one that the section can make.
+    const bool are_experts = module.ends_with(".experts") && num_experts > 0;
+    if (are_experts && entry->shape[0] != config.dim * num_experts) config.moe_rank_scaling = true;
+  }
+  if (config.target_modules.empty()) throw InputError(cat(folder, " holds no adapters"));
+  return config;
+}
+
 std::string find_adapter_fault(const std::string& folder, const PeftConfig& config,
                                const models::CausalLM& model) {
   const AdapterConfig there = read_adapter_config(folder);

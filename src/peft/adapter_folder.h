@@ -36,6 +36,10 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
                                      const checkpoint::TensorSource& source,
                                      const AdapterExport& what);
 
+/// The section that gives a model the adapters of a folder, which load_adapter() then fills. The
+/// model has none. Throws InputError for a folder without an adapter.
+PeftConfig config_of_adapter(const std::string& folder, const models::CausalLM& model);
+
 /// Fills a rank's shards of adapters from a folder. Throws InputError with the first names when the
 /// adapter's layers, ranks, sizes or scale differ from the model's. Every rank finds the same
 /// faults.

@@ -94,6 +94,25 @@ TEST_P(LoraGoldenTest, ThreeStepsOfAdamWHaveTheLossesOfPeft) {
   expect_losses(*adapted.model, *adapted.engine, reference_of(GetParam()));
 }
 
+/// Of the folder alone, without a recipe.
+TEST_P(LoraGoldenTest, AFoldersOwnSectionMakesItsAdapters) {
+  const std::string adapter = data_folder(GetParam());
+  const auto folder = checkpoint::HfFolder::open(base_folder(GetParam()));
+  const auto model = models::build_causal_lm(folder.config(), at::kFloat);
+  const PeftConfig config = config_of_adapter(adapter, *model);
+  apply_lora(*model, config, at::kFloat);
+  const distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                         comm::ProcessGroup::solo(),
+                                         distributed::DataParallelOptions{});
+  checkpoint::load_weights(folder, base_keys(*model), engine.parameters(), options_of(*model));
+  load_adapter(adapter, config, *model, engine.parameters());
+  model->eval();
+  tensor::NamedTensors reference = reference_of(GetParam());
+  std::erase_if(reference, [](const auto& tensor) { return tensor.first.starts_with("grad."); });
+  const auto report = models::run_parity(*model, reference);
+  EXPECT_LE(report.logits->worst_absolute, 2e-5) << report.logits->absolute_culprit;
+}
+
 TEST_P(LoraGoldenTest, FrozenParametersCostNoGradientAndNoState) {
   AdaptedModel adapted(GetParam());
   int64_t trained = 0;

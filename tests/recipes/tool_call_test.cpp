@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/file.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -100,6 +101,18 @@ TEST(ToolCallRunTest, AModelLearnsToCallAndScoresTheSameOnEveryMesh) {
                                "--tool_call_eval.limit_dataset_samples=none"}}),
               HasSubstr(R"("tool_call/name_correct": 0.8)"));
   EXPECT_EQ(asked("left_out", test::sharded(2)), R"({"tool_call/_disabled_fsdp2": 1.0})");
+  // Drawn tokens are the same on every mesh too, and of the temperature that the folder says.
+  write_file_atomic(
+      path_join(folder.file("run/LATEST/model/consolidated"), "generation_config.json"),
+      R"({"temperature": 3.0, "top_k": 0})");
+  const std::vector<std::string> draws = {"--tool_call_eval.do_sample=true"};
+  const std::string drawn = asked("drawn", {1, draws});
+  EXPECT_NE(drawn, one);
+  EXPECT_EQ(
+      asked("drawn_ddp",
+            {3, {"--distributed.strategy=ddp", draws[0], "--step_scheduler.global_batch_size=24"}}),
+      drawn);
+  EXPECT_EQ(asked("not_drawn", {}), one);
 }
 
 TEST(ToolCallRunTest, PromptsThatAreTooLongAreSkippedAndCounted) {
@@ -170,7 +183,6 @@ TEST(ToolCallRunTest, TellsWhatItDoesNotDo) {
               testing::Not(HasSubstr("tool calls are not evaluated")));
   EXPECT_THAT(told({"--distributed.strategy=fsdp2", "--world-size=2", "--distributed.tp_size=2"}),
               HasSubstr("tp_size > 1 with tool_call_eval is not in this version"));
-  EXPECT_THAT(told({"--tool_call_eval.do_sample=true"}), HasSubstr("tokens drawn at random"));
   EXPECT_THAT(told({"--tool_call_eval.metric_prefix=/"}),
               HasSubstr("one line, and not an empty one"));
   EXPECT_THAT(told({"--tool_call_eval.path=recipes/data/gsm8k_test.jsonl"}),

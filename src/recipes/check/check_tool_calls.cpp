@@ -47,11 +47,6 @@ void check_company_of_tool_calls(const Recipe& recipe, Diagnostics& diagnostics)
 void check_tool_calls(const Recipe& recipe, int64_t num_ranks, Diagnostics& diagnostics) {
   if (!recipe.tool_calls) return;
   const ToolCallEvalSection& section = recipe.tool_calls->section;
-  if (section.do_sample) {
-    diagnostics.unsupported(place_of(recipe, "tool_call_eval", "do_sample"),
-                            "tokens drawn at random (do_sample) are not in this version: the most "
-                            "likely one is taken");
-  }
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
   if (section.metric_prefix.empty() || std::ranges::any_of(section.metric_prefix, is_control)) {
     diagnostics.error(place_of(recipe, "tool_call_eval", "metric_prefix"),

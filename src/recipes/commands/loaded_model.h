@@ -8,16 +8,20 @@
 
 namespace automodel::recipes {
 
-/// A model with the weights of a Hugging Face folder, in float32.
+/// A model with the weights of a Hugging Face folder, and perhaps an adapter, in float32.
 struct LoadedModel {
   std::shared_ptr<models::CausalLM> model;
   std::unique_ptr<distributed::DataParallel> engine;
 };
 
-/// On the CPU, or a device that is open (command_device). Gradients have memory unless
-/// `has_gradients` is false. Throws UserError for a folder that holds no model.
-LoadedModel load_model(const std::string& path, at::Device device = at::kCPU,
-                       bool has_gradients = true);
+struct LoadModelOptions {
+  at::Device device = at::kCPU;  ///< an open one (command_device)
+  bool has_gradients = true;     ///< gradients have memory
+  std::string adapter = {};      ///< folder in Hugging Face PEFT's format; "": none
+};
+
+/// Throws UserError for a folder that holds no model, and for an adapter that is not one of it.
+LoadedModel load_model(const std::string& path, const LoadModelOptions& options = {});
 
 /// The CPU or the first CUDA device, which is opened. Throws UnsupportedError where there is none.
 at::Device command_device(bool is_on_device);

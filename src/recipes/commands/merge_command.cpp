@@ -10,6 +10,7 @@
 #include "models/catalog.h"
 #include "peft/adapter_file.h"
 #include "peft/merge_adapter.h"
+#include "recipes/commands/named_model.h"
 
 namespace automodel::recipes {
 
@@ -28,13 +29,14 @@ static void name_missing_pad_token(const std::string& folder) {
   write_file_atomic(path, config.dump(2) + "\n");
 }
 
-int run_merge_lora_command(const std::string& base, const std::string& adapter,
+int run_merge_lora_command(const std::string& base_name, const std::string& adapter,
                            const std::string& out) {
+  const std::string base = local_model(base_name);
   const int64_t count = peft::merge_adapter(base, adapter, out);
   name_missing_pad_token(out);
   const std::string made_for = peft::read_adapter_config(adapter).base;
   std::cout << cat(out, ": ", base, " with ", count, " weights changed by ", adapter,
-                   file_name(made_for) == file_name(base) || made_for.empty()
+                   file_name(made_for) == file_name(base_name) || made_for.empty()
                        ? ""
                        : cat(", which was made for ", made_for),
                    "\n");

@@ -13,6 +13,7 @@
 #include "models/parity.h"
 #include "optim/optimizer.h"
 #include "recipes/commands/loaded_model.h"
+#include "recipes/commands/named_model.h"
 
 namespace automodel::recipes {
 
@@ -69,7 +70,8 @@ int run_parity_command(const std::string& model_folder, const std::string& refer
   const kernels::PlainPathScope path(options.takes_plain_path);
   // A device's backward is on threads of autograd's own, which the scope does not reach.
   if (options.takes_plain_path) ::setenv("AUTOMODEL_DEVICE_KERNELS", "plain", 1);
-  LoadedModel loaded = load_model(model_folder, command_device(options.is_on_device));
+  LoadedModel loaded =
+      load_model(local_model(model_folder), {.device = command_device(options.is_on_device)});
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;

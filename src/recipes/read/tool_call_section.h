@@ -46,7 +46,9 @@ struct ToolCallEvalSection {
         field("max_new_tokens", &S::max_new_tokens, "most tokens that are written behind a prompt")
             .at_least(1),
         field("max_prompt_tokens", &S::max_prompt_tokens, "longer prompts are skipped").at_least(1),
-        field("do_sample", &S::do_sample, "draw tokens at random; false: take the most likely one"),
+        field("do_sample", &S::do_sample,
+              "draw tokens, as the model's generation_config.json says; false: take the most "
+              "likely one"),
         field("metric_prefix", &S::metric_prefix, "begins the metrics' names, before a slash"),
         field("raise_on_cuda_oom", &S::raise_on_cuda_oom, "a device without memory ends the run")
             .without_effect("a device that has no memory left ends the run in any case"),

@@ -12,7 +12,7 @@
 #include "datasets/conversations/chat_format.h"
 #include "datasets/conversations/tool_call_prompts.h"
 #include "datasets/samples/tokenizer_encoder.h"
-#include "recipes/build/end_tokens.h"
+#include "recipes/build/generation_config.h"
 #include "recipes/read/read_data.h"
 
 namespace automodel::recipes {
@@ -46,6 +46,7 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
   tokenizer_ = std::make_unique<tokenizers::Tokenizer>(tokenizers::Tokenizer::load(folder));
   const datasets::TokenizerEncoder encoder(*tokenizer_, data.encoder_options);
   end_tokens_ = end_tokens(encoder.eos_token_id(), recipe.model.hf_config, recipe.model.folder);
+  choose_tokens(recipe, reporter);
   // Nothing is trained on these texts, so special tokens in them do no harm.
   const datasets::ChatFormatter formatter(encoder, data.plan->named_template(),
                                           {.allows_special_tokens = true});
@@ -65,6 +66,7 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
     }
     const datasets::ToolCallPrompt& prompt = all[i];
     Prompt made;
+    made.number = i;
     try {
       made.ids = encoder.encode(formatter.prompt(prompt.messages, prompt.tools, prompt.origin),
                                 /*add_special_tokens=*/false);
@@ -93,8 +95,20 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
                        " prompts are left out", is_none_left ? ": its scores stay 0" : ""));
 }
 
+/// As transformers chooses them: the folder's generation_config.json says how.
+void ToolCallEvaluation::choose_tokens(const Recipe& recipe, Reporter& reporter) {
+  FolderChoice found = folder_choice(recipe.model.folder);
+  choice_ = found.choice;
+  choice_.does_sample = section_.do_sample;
+  choice_.seed = static_cast<uint64_t>(recipe.seed);
+  if (found.without_effect.empty() || evaluated_.ranks.rank() != 0) return;
+  reporter.warning(cat("tool_call_eval: generation_config.json's ",
+                       join(found.without_effect, ", "),
+                       found.without_effect.size() == 1 ? " has" : " have", " no effect here"));
+}
+
 std::vector<models::TokenIds> ToolCallEvaluation::group_from(
-    size_t first, const models::GreedyDecoder& decoder) const {
+    size_t first, const models::TextGenerator& generator) const {
   std::vector<models::TokenIds> group;
   int64_t longest = 0;
   for (size_t i = first; i < prompts_.size(); ++i) {
@@ -102,7 +116,7 @@ std::vector<models::TokenIds> ToolCallEvaluation::group_from(
     longest = std::max(longest, static_cast<int64_t>(prompts_[i].ids.size()));
     if (count > 1 && (count > kMostPromptsAtOnce || count * longest > kMostTokensAtOnce)) break;
     group.push_back(prompts_[i].ids);
-    if (count > 1 && !decoder.takes_together(group)) {
+    if (count > 1 && !generator.takes_together(group)) {
       group.pop_back();
       break;
     }
@@ -116,14 +130,14 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
     metrics[name_of("_disabled_fsdp2")] = 1.0;
     return metrics;
   }
-  models::GreedyDecoder decoder(evaluated_.model, evaluated_.device,
-                                {section_.max_new_tokens, end_tokens_});
+  models::TextGenerator generator(evaluated_.model, evaluated_.device,
+                                  {section_.max_new_tokens, end_tokens_, choice_});
   std::atomic<size_t> num_done = 0;
   const LongWork told(&reporter, "prompting the model for tool calls", [&] {
     return cat(num_done.load(), " of ", prompts_.size(), " prompts of this rank",
-               decoder.keeps_keys() ? "" : ", whole texts again for every token");
+               generator.keeps_keys() ? "" : ", whole texts again for every token");
   });
-  models::DecodingRanks ranks;
+  models::GeneratingRanks ranks;
   ranks.any_goes_on = [this](bool goes_on) {
     return comm::max_over(evaluated_.ranks, {goes_on ? 1 : 0})[0] != 0;
   };
@@ -136,8 +150,10 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
   chat::ToolCallScores sum;
   while (ranks.any_goes_on(num_done < prompts_.size())) {
     const size_t first = num_done;
-    const std::vector<models::TokenIds> written =
-        decoder.write_on(group_from(first, decoder), ranks);
+    const std::vector<models::TokenIds> group = group_from(first, generator);
+    std::vector<uint64_t> numbers;
+    for (size_t i = 0; i < group.size(); ++i) numbers.push_back(prompts_[first + i].number);
+    const std::vector<models::TokenIds> written = generator.write_on(group, ranks, numbers);
     for (size_t i = 0; i < written.size(); ++i) {
       const std::string text = tokenizer_->decode(written[i], /*skip_special_tokens=*/false);
       sum += chat::score_tool_calls(chat::parse_tool_calls(text), prompts_[first + i].calls);

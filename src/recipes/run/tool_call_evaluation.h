@@ -14,7 +14,8 @@
 #include "core/reporter.h"
 #include "distributed/engine/engine.h"
 #include "models/causal_lm.h"
-#include "models/greedy_decoder.h"
+#include "models/text_generator.h"
+#include "models/token_choice.h"
 #include "recipes/read/recipe.h"
 #include "tokenizers/tokenizer.h"
 
@@ -47,11 +48,13 @@ class ToolCallEvaluation final {
   struct Prompt {
     models::TokenIds ids;
     Json calls;
+    uint64_t number = 0;  ///< among those of all ranks
   };
   /// The next prompts, from the one at `first` on, that are computed at once.
   std::vector<models::TokenIds> group_from(size_t first,
-                                           const models::GreedyDecoder& decoder) const;
+                                           const models::TextGenerator& generator) const;
   void read_prompts(const Recipe& recipe, Reporter& reporter);
+  void choose_tokens(const Recipe& recipe, Reporter& reporter);
 
   /// A metric's name in records.
   std::string name_of(std::string_view metric) const;
@@ -60,6 +63,7 @@ class ToolCallEvaluation final {
   ToolCallEvalSection section_;
   std::unique_ptr<const tokenizers::Tokenizer> tokenizer_;
   std::vector<int64_t> end_tokens_;
+  models::TokenChoice choice_;
   std::vector<Prompt> prompts_;
   int64_t num_skipped_ = 0;  ///< of this rank
   bool is_left_out_;         ///< under this strategy

@@ -1,4 +1,4 @@
-#include "models/greedy_decoder.h"
+#include "models/text_generator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -46,7 +46,7 @@ void check_writes_text(const CausalLM& model) {
       cat(model.architecture(), " writes no text from left to right in this version"));
 }
 
-GreedyDecoder::GreedyDecoder(CausalLM& model, at::Device device, DecodingOptions options)
+TextGenerator::TextGenerator(CausalLM& model, at::Device device, GenerationOptions options)
     : model_(model), device_(device), options_(std::move(options)) {
   AM_CHECK(!model.is_training(), "a model that writes is in evaluation mode");
   if (!needs_only_keys(model)) return;
@@ -54,11 +54,11 @@ GreedyDecoder::GreedyDecoder(CausalLM& model, at::Device device, DecodingOptions
   model_.set_attention_core(cache_);
 }
 
-GreedyDecoder::~GreedyDecoder() {
+TextGenerator::~TextGenerator() {
   if (cache_) model_.set_attention_core(nn::make_local_attention_core());
 }
 
-bool GreedyDecoder::takes_together(const std::vector<TokenIds>& prompts) const {
+bool TextGenerator::takes_together(const std::vector<TokenIds>& prompts) const {
   const decoder::DecoderConfig* const config = config_of(model_);
   if (config == nullptr || prompts.empty()) return true;
   if (prompts.size() > 1 && (config->indexer || config->compressed_attention)) return false;
@@ -71,9 +71,11 @@ bool GreedyDecoder::takes_together(const std::vector<TokenIds>& prompts) const {
   });
 }
 
-std::vector<TokenIds> GreedyDecoder::write_on(const std::vector<TokenIds>& prompts,
-                                              const DecodingRanks& ranks) {
+std::vector<TokenIds> TextGenerator::write_on(const std::vector<TokenIds>& prompts,
+                                              const GeneratingRanks& ranks,
+                                              std::vector<uint64_t> numbers) {
   const at::NoGradGuard no_grad;
+  for (size_t i = numbers.size(); i < prompts.size(); ++i) numbers.push_back(i);
   std::vector<TokenIds> sequences = prompts;
   std::vector<TokenIds> written(prompts.size());
   std::vector<bool> has_ended(prompts.size());
@@ -96,11 +98,15 @@ std::vector<TokenIds> GreedyDecoder::write_on(const std::vector<TokenIds>& promp
       idle(ranks);
       continue;
     }
-    const TokenIds next = next_tokens(sequences, pass, ranks);
-    for (size_t i = 0; i < next.size(); ++i) {
+    const at::Tensor found = scores(sequences, pass, ranks);
+    for (size_t i = 0; i < sequences.size(); ++i) {
       if (has_ended[i]) continue;
-      sequences[i].push_back(next[i]);
-      written[i].push_back(next[i]);
+      const at::Tensor own = found[static_cast<int64_t>(i)];
+      const int64_t token = takes_most_likely()
+                                ? own.item<int64_t>()
+                                : choose_token(own, sequences[i], options_.choice, numbers[i]);
+      sequences[i].push_back(token);
+      written[i].push_back(token);
       has_ended[i] = ends(i);
     }
   }
@@ -108,8 +114,12 @@ std::vector<TokenIds> GreedyDecoder::write_on(const std::vector<TokenIds>& promp
   return written;
 }
 
-TokenIds GreedyDecoder::next_tokens(const std::vector<TokenIds>& sequences, Pass pass,
-                                    const DecodingRanks& ranks) {
+bool TextGenerator::takes_most_likely() const {
+  return !options_.choice.does_sample && options_.choice.repetition_penalty == 1;
+}
+
+at::Tensor TextGenerator::scores(const std::vector<TokenIds>& sequences, Pass pass,
+                                 const GeneratingRanks& ranks) {
   std::vector<int64_t> lengths;
   for (const TokenIds& ids : sequences) lengths.push_back(static_cast<int64_t>(ids.size()));
   const bool is_whole = pass != Pass::kNewest;
@@ -117,20 +127,19 @@ TokenIds GreedyDecoder::next_tokens(const std::vector<TokenIds>& sequences, Pass
   if (pass == Pass::kNewest) cache_->go_on(lengths);
   const tensor::Batch batch =
       (is_whole ? whole_batch(sequences) : newest_batch(sequences)).to(device_);
-  const at::Tensor next = ranks.call([&] {
+  return ranks.call([&] {
     const at::Tensor hidden = model_.hidden_states(batch);
     std::vector<at::Tensor> last;
     for (size_t i = 0; i < lengths.size(); ++i) {
       last.push_back(hidden[static_cast<int64_t>(i)][is_whole ? lengths[i] - 1 : 0]);
     }
-    return model_.logits(at::stack(last).unsqueeze(1)).argmax(-1).flatten().cpu();
+    const at::Tensor logits = model_.logits(at::stack(last).unsqueeze(1)).squeeze(1);
+    return (takes_most_likely() ? logits.argmax(-1) : logits).cpu();
   });
-  const auto* const ids = next.const_data_ptr<int64_t>();
-  return {ids, ids + next.numel()};
 }
 
 /// Whole sequences, padded at their ends with their first token.
-tensor::Batch GreedyDecoder::whole_batch(const std::vector<TokenIds>& sequences) const {
+tensor::Batch TextGenerator::whole_batch(const std::vector<TokenIds>& sequences) const {
   const auto shorter = [](const TokenIds& a, const TokenIds& b) { return a.size() < b.size(); };
   const size_t longest = std::ranges::max(sequences, shorter).size();
   TokenIds ids;
@@ -152,7 +161,7 @@ tensor::Batch GreedyDecoder::whole_batch(const std::vector<TokenIds>& sequences)
 }
 
 /// The newest token of each sequence, at its place.
-tensor::Batch GreedyDecoder::newest_batch(const std::vector<TokenIds>& sequences) const {
+tensor::Batch TextGenerator::newest_batch(const std::vector<TokenIds>& sequences) const {
   TokenIds ids, places;
   for (const TokenIds& sequence : sequences) {
     ids.push_back(sequence.back());
@@ -166,7 +175,7 @@ tensor::Batch GreedyDecoder::newest_batch(const std::vector<TokenIds>& sequences
 }
 
 /// A forward that others wait for.
-void GreedyDecoder::idle(const DecodingRanks& ranks) {
+void TextGenerator::idle(const GeneratingRanks& ranks) {
   if (cache_) cache_->forget();
   tensor::Batch batch;
   batch.input_ids = at::zeros({1, 1}, at::kLong);

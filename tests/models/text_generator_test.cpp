@@ -1,6 +1,6 @@
 // What a model writes behind a prompt: with keys kept and without, against transformers
 // (scripts/goldens/make_generation_goldens.py).
-#include "models/greedy_decoder.h"
+#include "models/text_generator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -46,7 +46,7 @@ std::vector<TokenIds> prompts_of(const std::string& family) {
 std::vector<TokenIds> written_behind(models::CausalLM& model, const std::vector<TokenIds>& prompts,
                                      int64_t num_new = kNumNew,
                                      const std::vector<int64_t>& end_tokens = {}) {
-  models::GreedyDecoder decoder(model, at::kCPU, {num_new, end_tokens});
+  models::TextGenerator decoder(model, at::kCPU, {num_new, end_tokens});
   if (decoder.takes_together(prompts)) return decoder.write_on(prompts, {});
   std::vector<TokenIds> written;
   for (const TokenIds& prompt : prompts) written.push_back(decoder.write_on({prompt}, {})[0]);
@@ -89,7 +89,7 @@ at::Tensor last_logits(models::CausalLM& model, const TokenIds& ids) {
   return model.logits(hidden.narrow(1, batch.sequence_length() - 1, 1)).flatten();
 }
 
-TEST(GreedyDecoderTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
+TEST(TextGeneratorTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
   at::set_num_threads(1);
   int num_keeping = 0;
   for (const std::string& family : test::golden_families()) {
@@ -98,7 +98,7 @@ TEST(GreedyDecoderTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
     model->eval();
     if (model->hf_config().get("model_type", "").starts_with("llada")) continue;  // sees both ways
     const std::vector<TokenIds> prompts = {{5, 9, 2, 7, 3, 11}, {4}, {8, 1, 6}};
-    num_keeping += models::GreedyDecoder(*model, at::kCPU, {}).keeps_keys() ? 1 : 0;
+    num_keeping += models::TextGenerator(*model, at::kCPU, {}).keeps_keys() ? 1 : 0;
     const std::vector<TokenIds> written = written_behind(*model, prompts, 24);
     for (size_t i = 0; i < prompts.size(); ++i) {
       TokenIds ids = prompts[i];
@@ -114,7 +114,7 @@ TEST(GreedyDecoderTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
   EXPECT_GT(num_keeping, 60);
 }
 
-TEST(GreedyDecoderTest, ASequenceEndsBehindItsEndTokenAndOthersGoOn) {
+TEST(TextGeneratorTest, ASequenceEndsBehindItsEndTokenAndOthersGoOn) {
   const auto model = test::load_golden_model(kFamily);
   model->eval();
   const std::vector<TokenIds> prompts = prompts_of(kFamily);
@@ -129,24 +129,24 @@ TEST(GreedyDecoderTest, ASequenceEndsBehindItsEndTokenAndOthersGoOn) {
   EXPECT_LE(cut[0].size(), 3U);
 }
 
-TEST(GreedyDecoderTest, LearnedPositionsEndASequence) {
+TEST(TextGeneratorTest, LearnedPositionsEndASequence) {
   const auto model = test::load_golden_model("gpt2");
   model->eval();
   const int64_t most = models::most_positions(*model).value();
   const TokenIds prompt(static_cast<size_t>(most - 3), 5);
-  models::GreedyDecoder decoder(*model, at::kCPU, {kNumNew, {}});
+  models::TextGenerator decoder(*model, at::kCPU, {kNumNew, {}});
   const std::vector<TokenIds> written = decoder.write_on({prompt, {7, 3}}, {});
   EXPECT_EQ(written[0].size(), 3U);
   EXPECT_EQ(std::ssize(written[1]), std::min(kNumNew, most - 2));
 }
 
-TEST(GreedyDecoderTest, TakesTogetherWhatRotatesAlike) {
+TEST(TextGeneratorTest, TakesTogetherWhatRotatesAlike) {
   const auto model =
       test::load_golden_model("phi3_longrope_short");  // beyond 32 positions otherwise
   model->eval();
   const std::vector<TokenIds> prompts = {{5, 9, 2, 7}, {4, 3}};
   const auto takes = [&](int64_t num_new) {
-    return models::GreedyDecoder(*model, at::kCPU, {num_new, {}}).takes_together(prompts);
+    return models::TextGenerator(*model, at::kCPU, {num_new, {}}).takes_together(prompts);
   };
   EXPECT_TRUE(takes(28));
   EXPECT_FALSE(takes(29));
@@ -154,12 +154,12 @@ TEST(GreedyDecoderTest, TakesTogetherWhatRotatesAlike) {
 }
 
 /// A rank without prompts computes as many forwards as the one that has the most.
-TEST(GreedyDecoderTest, RanksWithoutPromptsKeepStep) {
+TEST(TextGeneratorTest, RanksWithoutPromptsKeepStep) {
   const auto model = test::load_golden_model(kFamily);
   model->eval();
-  models::GreedyDecoder decoder(*model, at::kCPU, {kNumNew, {}});
+  models::TextGenerator decoder(*model, at::kCPU, {kNumNew, {}});
   int num_forwards = 0;
-  models::DecodingRanks ranks;
+  models::GeneratingRanks ranks;
   ranks.any_goes_on = [&](bool) { return num_forwards < 5; };
   ranks.call = [&](const auto& forward) {
     ++num_forwards;
@@ -169,7 +169,7 @@ TEST(GreedyDecoderTest, RanksWithoutPromptsKeepStep) {
   EXPECT_EQ(num_forwards, 5);
 }
 
-TEST(GreedyDecoderTest, LeavesTheModelAsItWas) {
+TEST(TextGeneratorTest, LeavesTheModelAsItWas) {
   const auto model = test::load_golden_model(kFamily);
   const auto reference =
       test::read_trusted_safetensors(test::golden_file(kFamily, "reference.safetensors"));
