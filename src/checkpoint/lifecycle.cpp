@@ -47,17 +47,16 @@ std::optional<std::string> symlink_target(const std::string& path) {
   return target.string();
 }
 
-/// The loss that LOWEST_VAL follows: the only one, else the one named best_metric_key.
+}  // namespace
+
 std::optional<std::pair<std::string, double>> followed_loss(const NamedLosses& losses,
-                                                            const std::string& key) {
+                                                            const std::string& best_metric_key) {
   if (losses.size() == 1) return losses.front();
   for (const auto& loss : losses) {
-    if (loss.first == key) return loss;
+    if (loss.first == best_metric_key) return loss;
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::string CheckpointName::text() const {
   return cat("epoch_", epoch, "_step_", step);

@@ -28,6 +28,11 @@ struct CheckpointName {
 
 using NamedLosses = std::vector<std::pair<std::string, double>>;
 
+/// The loss that LOWEST_VAL follows: the only one, else the one named best_metric_key; nullopt
+/// where there is none of that name.
+std::optional<std::pair<std::string, double>> followed_loss(const NamedLosses& losses,
+                                                            const std::string& best_metric_key);
+
 struct LifecycleOptions {
   std::string root = "checkpoints/";        ///< checkpoint.checkpoint_dir
   std::string best_metric_key = "default";  ///< used with several validation sets

@@ -127,6 +127,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<EmbeddingRowRepairSection>("embedding_row_repair");
   visit.template operator()<NeftuneSection>("neftune");
   visit.template operator()<ToolCallEvalSection>("tool_call_eval");
+  visit.template operator()<training::EarlyStoppingConfig>("early_stopping");
   visit.template operator()<MfuSection>("mfu");
   visit.template operator()<MoeMetricsSection>("moe_metrics");
   visit.template operator()<trackers::TensorBoardConfig>("tensorboard");

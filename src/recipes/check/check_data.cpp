@@ -237,7 +237,7 @@ void check_validation_steps(const Recipe& recipe, Diagnostics& diagnostics) {
 void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
   const std::vector<DatasetSection>& sets = recipe.validation_datasets;
   const std::string& wanted = recipe.checkpoint.best_metric_key;
-  if (!recipe.checkpoint.enabled) return;
+  if (!recipe.checkpoint.enabled && !recipe.early_stopping) return;
   std::vector<std::string> names;
   for (const DatasetSection& set : sets) names.push_back(set.name);
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
@@ -252,9 +252,12 @@ void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
   }
   const std::string text =
       cat("best_metric_key '", wanted, "' names none of the validation sets, which are ",
-          join(names, ", "), ": LOWEST_VAL would follow none");
+          join(names, ", "), ": LOWEST_VAL ", recipe.early_stopping ? "and early_stopping " : "",
+          "would follow none");
   if (key != nullptr && !key->is_null()) {
     diagnostics.error(*key, cat(text, did_you_mean(wanted, names)));
+  } else if (recipe.early_stopping) {
+    diagnostics.error(*recipe.root.find("early_stopping"), text);
   } else {
     diagnostics.warning(place_of(recipe, "checkpoint", "best_metric_key"), text);
   }
@@ -263,6 +266,10 @@ void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
 }  // namespace
 
 void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.early_stopping && recipe.validation_datasets.empty()) {
+    diagnostics.warning_at_key(*recipe.root.find("early_stopping"),
+                               "'early_stopping' has no effect: there is no validation_dataset");
+  }
   check_best_metric(recipe, diagnostics);
   check_validation_steps(recipe, diagnostics);
 }

@@ -97,10 +97,6 @@ constexpr Inactive kInactiveSections[] = {
     {"reward_model", true, "", kNoPreferences, nullptr},
     {"grpo", true, "", kNoReinforcement, nullptr},
     {"ppo", true, "", kNoReinforcement, nullptr},
-    {"early_stopping", true, "",
-     "early stopping is not in this version; `automodel watch` and `automodel report` show where "
-     "the validation loss turns, and LOWEST_VAL keeps that checkpoint",
-     nullptr},
     {"wandb", true, "enable",
      "Weights & Biases is not in this version: set wandb.enable: false; the section tensorboard "
      "writes event files, which `wandb sync --sync-tensorboard DIR` of wandb up to 0.29.0 takes",

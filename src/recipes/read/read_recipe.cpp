@@ -67,6 +67,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "qat",
                                             "embedding_row_repair",
                                             "tool_call_eval",
+                                            "early_stopping",
                                             "neftune"};
 
 /// The recipe class that a recipe names.
@@ -273,6 +274,12 @@ void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+void read_early_stopping(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* node = root.find("early_stopping");
+  if (node == nullptr || node->is_null()) return;
+  recipe.early_stopping = config::bind<training::EarlyStoppingConfig>(*node, diagnostics);
+}
+
 void read_quantization(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   const Node* node = root.find("quantization");
   if (node == nullptr || node->is_null()) return;
@@ -432,6 +439,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   check_classification(root, recipe, diagnostics);
   check_sources(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
+  read_early_stopping(root, recipe, diagnostics);
   recipe.qat = read_qat(root, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
   read_neftune(root, recipe, diagnostics);

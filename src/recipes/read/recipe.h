@@ -28,6 +28,7 @@
 #include "recipes/read/tool_call_section.h"
 #include "trackers/mlflow_settings.h"
 #include "trackers/tensorboard.h"
+#include "training/early_stopping.h"
 #include "training/step_scheduler.h"
 
 namespace automodel::recipes {
@@ -123,6 +124,7 @@ struct Recipe {
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   std::optional<NeftuneSection> neftune;     ///< absent: no noise on embeddings
   std::optional<ToolCallRecipe> tool_calls;  ///< absent: validation asks for no tool calls
+  std::optional<training::EarlyStoppingConfig> early_stopping;  ///< absent: the loss ends no run
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;

@@ -359,6 +359,8 @@ Json recipe_schema() {
   properties["qat"] = qat_schema();
   properties["neftune"] = neftune_schema();
   properties["tool_call_eval"] = tool_call_schema();
+  properties["early_stopping"] = section<training::EarlyStoppingConfig>(
+      "the run ends once the validation loss that LOWEST_VAL follows falls no more; absent: never");
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});

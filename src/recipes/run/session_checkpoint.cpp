@@ -248,6 +248,10 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
     norms->load_state(*saved);
   }
   state.num_rollbacks = scalars.get("num_rollbacks", int64_t{0});
+  const Json* const stopping = scalars.find("early_stopping");
+  if (state.early_stopping != nullptr && stopping != nullptr) {
+    state.early_stopping->load_state(*stopping);
+  }
 }
 
 void SessionCheckpoint::take_schedule(const SessionState& state, const Json& saved) const {
@@ -300,6 +304,9 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
     contents.optimizer_scalars["gradient_norms"] = norms->state();
   }
   if (state.num_rollbacks > 0) contents.optimizer_scalars["num_rollbacks"] = state.num_rollbacks;
+  if (state.early_stopping != nullptr) {
+    contents.optimizer_scalars["early_stopping"] = state.early_stopping->state();
+  }
   contents.step_scheduler = state.scheduler.state();
   contents.position = request.position;
   contents.train_loss = request.train_loss;

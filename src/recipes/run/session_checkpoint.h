@@ -16,6 +16,7 @@
 #include "recipes/read/recipe.h"
 #include "recipes/run/background_task.h"
 #include "recipes/run/checkpoint_writer.h"
+#include "training/early_stopping.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {
@@ -28,7 +29,8 @@ struct SessionState {
   training::StepScheduler& scheduler;
   datasets::BatchStream& stream;
   models::CausalLM& model;
-  int64_t& num_rollbacks;  ///< of the run so far
+  int64_t& num_rollbacks;                   ///< of the run so far
+  training::EarlyStopping* early_stopping;  ///< null: the recipe has none
 };
 
 /// What a checkpoint holds beside the SessionState, and what the save means for the run.

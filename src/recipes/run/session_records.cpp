@@ -314,6 +314,13 @@ void SessionRecords::rolled_back(const training::StepResult& result, const Rollb
   timed_event("rollback", rollback.begin_seconds, std::move(fields));
 }
 
+void SessionRecords::stopped_early(const std::string& why) {
+  context_.console->info(cat("early stopping: ", why, ": the run ends [early_stopping]"));
+  Json fields = Json::object();
+  fields["text"] = why;
+  event("early_stop", std::move(fields));
+}
+
 void SessionRecords::close(int stopped_by) {
   if (recipe_.tensorboard || recipe_.mlflow) {
     slow_work_.run("ending the trackers", [&] {

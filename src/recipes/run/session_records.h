@@ -90,6 +90,8 @@ class SessionRecords final {
   /// Records that the run went back after the step with `result`; it goes on with the scheduler's
   /// step.
   void rolled_back(const training::StepResult& result, const Rollback& rollback, DataRange data);
+  /// Records that the validation loss ends the run after this step.
+  void stopped_early(const std::string& why);
 
   /// Waits until the trackers have sent what is left, on all ranks, and records what is known only
   /// at the end. All ranks call it.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "checkpoint/lifecycle.h"
 #include "comm/groups/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -89,6 +90,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
           {recipe, model_, *data_.training, validation_, scheduler_, mesh_, train_step_, balance_},
           slow_work()),
       counters_(context_) {
+  if (recipe.early_stopping) early_stopping_.emplace(*recipe.early_stopping);
   context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
@@ -142,8 +144,10 @@ bool TrainSession::roll_back(const training::StepResult& result, const StepBatch
 }
 
 SessionState TrainSession::state() {
-  return {model_.engine(), *model_.optimizer, train_step_,   scheduler_,
-          *data_.training, model_.model(),    num_rollbacks_};
+  return {model_.engine(), *model_.optimizer,
+          train_step_,     scheduler_,
+          *data_.training, model_.model(),
+          num_rollbacks_,  early_stopping_ ? &*early_stopping_ : nullptr};
 }
 
 comm::SlowWork& TrainSession::slow_work() {
@@ -200,7 +204,8 @@ ExitCode TrainSession::run_to_end() {
   }
   begin_seconds_ = monotonic_seconds();
   records_.restart_clock();
-  bool is_stopped = false;
+  const bool has_stopped_early = early_stopping_ && early_stopping_->is_due();
+  bool is_stopped = has_stopped_early;
   const int64_t first_step = scheduler_.step();
   while (!scheduler_.is_done() && !is_stopped) {
     data_.training->set_epoch(scheduler_.epoch());
@@ -222,7 +227,10 @@ ExitCode TrainSession::run_to_end() {
     }
     if (!is_stopped) scheduler_.advance_epoch();
   }
-  if (scheduler_.step() == first_step && !is_stopped) {
+  if (has_stopped_early) {
+    context_.reporter->info(cat("already finished: ", early_stopping_->text(),
+                                "; to train on, raise early_stopping.patience"));
+  } else if (scheduler_.step() == first_step && !is_stopped) {
     context_.reporter->info(finished_text(recipe_, scheduler_));
   }
   context_.reporter->progress("");
@@ -259,17 +267,21 @@ bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch, bool has_
   const bool is_preempted = stopped_by_ != 0;
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_.is_validation_step(ends_epoch, is_preempted)) validation = validate();
-  if (recipe_.checkpoint.enabled && scheduler_.is_checkpoint_step(ends_epoch, agreed != 0)) {
+  const bool is_early = stops_early(validation) && !is_last;
+  if (is_early) records_.stopped_early(early_stopping_->text());
+  const bool is_end = is_last || is_early;
+  const bool is_saved = is_early || scheduler_.is_checkpoint_step(ends_epoch, agreed != 0);
+  if (recipe_.checkpoint.enabled && is_saved) {
     save({.position = taken.position,
           .train_loss = result.loss,
           .validation_losses = validation,
-          .is_final = is_last,
-          .ends_run = is_last || agreed != 0});
+          .is_final = is_end,
+          .ends_run = is_end || agreed != 0});
   }
   scheduler_.advance_step();
   records_.restart_clock();
   // Where another rank's data have a fault, that rank ends the run.
-  return is_last || is_preempted;
+  return is_end || is_preempted;
 }
 
 training::StepResult TrainSession::train(const StepBatches& taken) {
@@ -311,6 +323,14 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
   trace("validation", "step", begin);
   records_.validated(losses, begin);
   return losses;
+}
+
+bool TrainSession::stops_early(const std::vector<std::pair<std::string, double>>& losses) {
+  if (!early_stopping_ || losses.empty()) return false;
+  const auto loss = checkpoint::followed_loss(losses, recipe_.checkpoint.best_metric_key);
+  AM_CHECK(loss, "early stopping follows a validation set");
+  early_stopping_->see(loss->second, scheduler_.step());
+  return comm::max_over(context_.group, {early_stopping_->is_due() ? 1 : 0})[0] != 0;
 }
 
 void TrainSession::save(const SaveRequest& request) {

@@ -22,6 +22,7 @@
 #include "recipes/run/step_counters.h"
 #include "recipes/run/teacher.h"
 #include "recipes/run/validation.h"
+#include "training/early_stopping.h"
 #include "training/signals.h"
 #include "training/train_step.h"
 
@@ -59,6 +60,8 @@ class TrainSession final {
   bool run_step(const StepBatches& taken, bool ends_epoch, bool has_fault);
   training::StepResult train(const StepBatches& taken);
   std::vector<std::pair<std::string, double>> validate();
+  /// Whether the run ends because of this validation. Every rank calls it.
+  bool stops_early(const std::vector<std::pair<std::string, double>>& losses);
   ExitCode run_to_end();
   void save(const SaveRequest& request);
   /// Called after a step: returns the signal that any rank has received, 0 for none, kDataFault
@@ -97,6 +100,7 @@ class TrainSession final {
   int64_t num_rollbacks_ = 0;
   double own_seconds_ = 0;  // of the latest step and its batches, without waits for other ranks
   int stopped_by_ = 0;      // the signal that ended the run before its last step
+  std::optional<training::EarlyStopping> early_stopping_;  // if the recipe asks for it
 };
 
 }  // namespace automodel::recipes

@@ -188,8 +188,8 @@ std::string format_note(const Json& description) {
 }
 
 std::optional<Alert> latest_alert(const EventLog& events) {
-  constexpr std::string_view kAlerts[] = {"advice", "failure", "skipped_update", "rollback",
-                                          "non_finite"};
+  constexpr std::string_view kAlerts[] = {"advice",   "failure",    "skipped_update",
+                                          "rollback", "non_finite", "early_stop"};
   std::optional<Alert> alert;
   for (const RunEvent& event : events) {
     if (event.name == "start") alert.reset();

@@ -15,9 +15,9 @@ namespace {
 // How many events of each name stay: its first and its latest; for a while twice as many.
 constexpr size_t kFirst = 100, kLatest = 400;
 
-constexpr std::string_view kNotable[] = {"lost_records",   "failure",    "rollback",
-                                         "skipped_update", "non_finite", "preempted",
-                                         "resume",         "advice",     "warning"};
+constexpr std::string_view kNotable[] = {"lost_records", "failure",   "rollback", "skipped_update",
+                                         "non_finite",   "preempted", "resume",   "advice",
+                                         "warning",      "early_stop"};
 
 RunEvent event_of(const Json& record) {
   RunEvent event;
