@@ -13,6 +13,7 @@
 #include "chat/operators.h"
 #include "chat/parameters.h"
 #include "chat/text_format.h"
+#include "chat/text_methods.h"
 #include "core/text.h"
 
 namespace automodel::chat {
@@ -50,13 +51,20 @@ Value attribute(Run& run, const Arguments& arguments) {
   return get_attribute(run, given[0], given[1]);
 }
 
+/// A method of str on soft_str(value), as a filter that takes nothing else.
+Value by_method(Run& run, const char* name, const char* method, const Arguments& arguments) {
+  const Parameters given(name, arguments, {"s"}, 1);
+  const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
+  return find_method(Kind::kString, method)->call(run, text, {});
+}
+
 Value capitalize(Run& run, const Arguments& arguments) {
-  return run.text(capitalized(only_text(run, "do_capitalize", arguments)));
+  return by_method(run, "do_capitalize", "capitalize", arguments);
 }
 
 Value center(Run& run, const Arguments& arguments) {
   const Parameters given("do_center", arguments, {"value", "width"}, 1);
-  const Value text = run.text(to_text(run, given[0]));
+  const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
   const Value width = Value::from(given.integer(run, 1, 80));
   const Builtin* method = find_method(Kind::kString, "center");
   return method->call(run, text, {{&width, 1}, {}});
@@ -221,7 +229,8 @@ Value format(Run& run, const Arguments& arguments) {
   if (arguments.positional.size() > 1 && !arguments.named.empty()) {
     throw Failure("can't handle positional and keyword arguments at the same time");
   }
-  const Value text = run.text(to_text(run, arguments.positional[0]));
+  const Value& first = arguments.positional[0];
+  const Value text = first.is_string() ? first : run.text(to_text(run, first));
   Value values;
   if (!arguments.named.empty()) {
     values = Value::from(Kind::kDict, run.arena.make<Dict>());
@@ -266,7 +275,7 @@ Value indent(Run& run, const Arguments& arguments) {
     run.check_output(out);
   }
   if (given.is_true(run, 2, false)) out = indention + out;
-  return run.text(out);
+  return like_markup(run, given[0], run.text(out));
 }
 
 Value to_list_value(Run& run, const Arguments& arguments) {
@@ -275,11 +284,11 @@ Value to_list_value(Run& run, const Arguments& arguments) {
 }
 
 Value lower(Run& run, const Arguments& arguments) {
-  return run.text(to_lower_case(only_text(run, "do_lower", arguments)));
+  return by_method(run, "do_lower", "lower", arguments);
 }
 
 Value upper(Run& run, const Arguments& arguments) {
-  return run.text(to_upper_case(only_text(run, "do_upper", arguments)));
+  return by_method(run, "do_upper", "upper", arguments);
 }
 
 Value replace(Run& run, const Arguments& arguments) {
@@ -402,11 +411,13 @@ Value trim(Run& run, const Arguments& arguments) {
   const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
   run.step_bytes(text.text->bytes.size());
   if (!given.has(1) || given[1].is_none()) {
-    return run.text_view(stripped(text.text->bytes, true, true));
+    return like_markup(run, text, run.text_view(stripped(text.text->bytes, true, true)));
   }
   if (given[1].is_undefined()) fail_undefined(run, given[1]);
   if (!given[1].is_string()) throw Failure("strip arg must be None or str");
-  return run.text_view(stripped_of(run, text.text->bytes, given[1].text->bytes, true, true));
+  const std::string_view kept =
+      stripped_of(run, text.text->bytes, given[1].text->bytes, true, true);
+  return like_markup(run, text, run.text_view(kept));
 }
 
 Value truncate(Run& run, const Arguments& arguments) {
@@ -425,7 +436,9 @@ Value truncate(Run& run, const Arguments& arguments) {
   const std::string_view text = given[0].text->bytes;
   std::string_view kept = text.substr(0, byte_of_code_point(text, length - end_size));
   if (!given.is_true(run, 2, false)) kept = kept.substr(0, kept.rfind(' '));
-  return run.text(cat(kept, end));
+  if (!is_markup(given[0])) return run.text(cat(kept, end));
+  const bool is_end_safe = given.has(3) && is_markup(given[3]);
+  return markup(run, cat(kept, is_end_safe ? end : escaped_html(end)));
 }
 
 Value quote_url(Run& run, const Arguments& arguments) {

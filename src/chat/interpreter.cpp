@@ -73,6 +73,10 @@ class Interpreter final {
       if (const Value* value = assigned_.find(name)) return *value;
     }
     if (const Value* value = variables_.find(name)) return *value;
+    // The template's blocks by name: none, where those that are called by it are not known.
+    if (name == "self" && !program_.has_blocks) {
+      return Value::from(Kind::kNamespace, run_.arena.make<Dict>());
+    }
     return find_global(name);
   }
 

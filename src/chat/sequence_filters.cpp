@@ -216,9 +216,6 @@ Value first(Run& run, const Arguments& arguments) {
 Value last(Run& run, const Arguments& arguments) {
   const Parameters given("do_last", arguments, {"seq"}, 1);
   const Value& value = given[0];
-  if (value.is_undefined() && !value.undefined->hint.empty()) {
-    throw Failure("'Undefined' object is not reversible");
-  }
   if (!is_iterable(value) || value.is(Kind::kIterator) || value.is(Kind::kLoop)) {
     throw Failure(cat("'", type_name(value), "' object is not reversible"));
   }

@@ -7,6 +7,7 @@
 #include "chat/characters.h"
 #include "chat/operators.h"
 #include "chat/parameters.h"
+#include "chat/text_methods.h"
 #include "core/text.h"
 #include "core/utf8.h"
 
@@ -360,7 +361,8 @@ class PercentFormatter final {
  private:
   void check_all_used() const {
     const bool is_mapping = values_.is(Kind::kDict) || values_.is(Kind::kList) ||
-                            values_.is(Kind::kDictView) || values_.is(Kind::kRange);
+                            values_.is(Kind::kDictView) || values_.is(Kind::kRange) ||
+                            values_.is_undefined();  // all that have __getitem__
     const size_t count = values_.is(Kind::kTuple) ? values_.list->size : 1;
     if (next_ < count && !is_mapping && !is_keyed_) {
       throw Failure("not all arguments converted during string formatting");
@@ -498,6 +500,7 @@ class PercentFormatter final {
 }  // namespace
 
 Value percent_format(Run& run, const Value& format, const Value& values) {
+  if (is_markup(format)) throw Failure("% of a safe text is not known here");
   return run.text(PercentFormatter(run, values).format(format.text->bytes));
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "chat/characters.h"
+#include "chat/escaping.h"
 #include "chat/iteration.h"
 #include "chat/methods.h"
 #include "chat/parameters.h"
@@ -375,6 +377,12 @@ Value replace(Run& run, const Value& self, const Arguments& arguments) {
                            arguments.positional[1].text->bytes, limit));
 }
 
+/// What join of Markup takes of an item: its text, escaped.
+Value escaped_item(Run& run, const Value& item) {
+  if (is_markup(item)) return item;
+  return run.text(escaped_html(to_text(run, item)));
+}
+
 Value join(Run& run, const Value& self, const Arguments& arguments) {
   check_positional("join", arguments, 1, 1);
   if (!is_iterable(arguments.positional[0])) throw Failure("can only join an iterable");
@@ -382,6 +390,7 @@ Value join(Run& run, const Value& self, const Arguments& arguments) {
   int64_t index = 0;
   Items items(run, arguments.positional[0]);
   for (Value item; items.next(item); ++index) {
+    if (is_markup(self)) item = escaped_item(run, item);
     if (!item.is_string()) {
       throw Failure(
           cat("sequence item ", index, ": expected str instance, ", type_name(item), " found"));
@@ -391,10 +400,11 @@ Value join(Run& run, const Value& self, const Arguments& arguments) {
     run.step_bytes(self.text->bytes.size() + item.text->bytes.size());
     run.check_output(out);
   }
-  return run.text(out);
+  return like_markup(run, self, run.text(out));
 }
 
 Value format(Run& run, const Value& self, const Arguments& arguments) {
+  if (is_markup(self)) throw Failure("format of a safe text is not known here");
   return run.text(brace_format(run, self.text->bytes, arguments));
 }
 
@@ -493,22 +503,38 @@ Value expandtabs(Run& run, const Value& self, const Arguments& arguments) {
   return run.text(out);
 }
 
+/// A method of whose results all texts are Markup where the text is, as markupsafe's.
+template <Value (*method)(Run&, const Value&, const Arguments&)>
+Value kept(Run& run, const Value& self, const Arguments& arguments) {
+  return like_markup(run, self, method(run, self, arguments));
+}
+
+/// As kept(), and the second argument, a text that is put in, is escaped.
+template <Value (*method)(Run&, const Value&, const Arguments&)>
+Value kept_escaping(Run& run, const Value& self, const Arguments& arguments) {
+  std::vector<Value> given(arguments.positional.begin(), arguments.positional.end());
+  if (is_markup(self) && given.size() > 1 && given[1].is_string() && !is_markup(given[1])) {
+    given[1] = run.text(escaped_html(given[1].text->bytes));
+  }
+  return like_markup(run, self, method(run, self, {given, arguments.named}));
+}
+
 constexpr std::array kMethods = {
-    Builtin{"strip", strip<true, true>},
-    Builtin{"split", split<false>},
+    Builtin{"strip", kept<strip<true, true>>},
+    Builtin{"split", kept<split<false>>},
     Builtin{"startswith", affix<false>},
     Builtin{"endswith", affix<true>},
-    Builtin{"lstrip", strip<true, false>},
-    Builtin{"rstrip", strip<false, true>},
-    Builtin{"replace", replace},
-    Builtin{"upper", changed<to_upper_case>},
-    Builtin{"lower", changed<to_lower_case>},
-    Builtin{"title", changed<to_title_case>},
-    Builtin{"capitalize", changed<capitalized>},
-    Builtin{"swapcase", changed<with_swapped_case>},
-    Builtin{"casefold", changed<case_folded>},
-    Builtin{"rsplit", split<true>},
-    Builtin{"splitlines", splitlines},
+    Builtin{"lstrip", kept<strip<true, false>>},
+    Builtin{"rstrip", kept<strip<false, true>>},
+    Builtin{"replace", kept_escaping<replace>},
+    Builtin{"upper", kept<changed<to_upper_case>>},
+    Builtin{"lower", kept<changed<to_lower_case>>},
+    Builtin{"title", kept<changed<to_title_case>>},
+    Builtin{"capitalize", kept<changed<capitalized>>},
+    Builtin{"swapcase", kept<changed<with_swapped_case>>},
+    Builtin{"casefold", kept<changed<case_folded>>},
+    Builtin{"rsplit", kept<split<true>>},
+    Builtin{"splitlines", kept<splitlines>},
     Builtin{"find", find<false, false>},
     Builtin{"rfind", find<true, false>},
     Builtin{"index", find<false, true>},
@@ -527,18 +553,35 @@ constexpr std::array kMethods = {
     Builtin{"islower", is_of_case<is_lower, is_upper>},
     Builtin{"isupper", is_of_case<is_upper, is_lower>},
     Builtin{"istitle", is_titled},
-    Builtin{"center", justify<0>},
-    Builtin{"ljust", justify<-1>},
-    Builtin{"rjust", justify<1>},
-    Builtin{"zfill", zfill},
-    Builtin{"partition", partition<false>},
-    Builtin{"rpartition", partition<true>},
-    Builtin{"removeprefix", remove_affix<false>},
-    Builtin{"removesuffix", remove_affix<true>},
-    Builtin{"expandtabs", expandtabs},
+    Builtin{"center", kept_escaping<justify<0>>},
+    Builtin{"ljust", kept_escaping<justify<-1>>},
+    Builtin{"rjust", kept_escaping<justify<1>>},
+    Builtin{"zfill", kept<zfill>},
+    Builtin{"partition", kept<partition<false>>},
+    Builtin{"rpartition", kept<partition<true>>},
+    Builtin{"removeprefix", kept<remove_affix<false>>},
+    Builtin{"removesuffix", kept<remove_affix<true>>},
+    Builtin{"expandtabs", kept<expandtabs>},
 };
 
 }  // namespace
+
+bool is_markup(const Value& value) {
+  return value.is_string() && value.text->is_markup;
+}
+
+Value like_markup(Run& run, const Value& original, const Value& value) {
+  if (!is_markup(original)) return value;
+  if (value.is_string()) {
+    return value.text->is_markup ? value
+                                 : Value::from(run.arena.make<Text>(value.text->bytes, true));
+  }
+  if (!value.is_sequence()) return value;
+  for (size_t i = 0; i < value.list->size; ++i) {
+    value.list->items[i] = like_markup(run, original, value.list->items[i]);
+  }
+  return value;
+}
 
 const Builtin* find_text_method(std::string_view name) {
   for (const Builtin& method : kMethods) {
