@@ -1,8 +1,13 @@
 #include "cli/render_chat.h"
 
+#include <algorithm>
 #include <ctime>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include "chat/chat_template.h"
 #include "core/clock.h"
@@ -11,6 +16,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "tokenizers/template_text.h"
+#include "tokenizers/tokenizer.h"
 
 namespace automodel::cli {
 
@@ -39,9 +45,25 @@ void take_object(const Json* members, const char* key, const std::string& name, 
   for (const auto& [member, value] : members->as_object()) variables[member] = value;
 }
 
-/// The variables that transformers' apply_chat_template hands to the template.
-Json variables_of(const Json& line, const std::string& name) {
-  Json variables = Json::object();
+/// Names of a line's members that are read, and of those that say what is expected.
+constexpr std::string_view kKnown[] = {
+    "messages",  "tools", "documents", "add_generation_prompt", "bos_token",
+    "eos_token", "vars",  "kwargs",    "chat_template_kwargs",  "now",
+    "template",  "case",  "rendered",  "generation_indices",    "generation_bytes"};
+
+/// Warns of a member that nothing reads, once for each name.
+void warn_of_unknown(const Json& line, const std::string& name, std::set<std::string>& told) {
+  for (const auto& [key, value] : line.as_object()) {
+    if (std::ranges::find(kKnown, key) != std::end(kKnown) || !told.insert(key).second) continue;
+    std::cerr << "warning: " << name << ": `" << key
+              << "` is not read; variables of the template are members of `kwargs`\n";
+  }
+}
+
+/// The variables that transformers' apply_chat_template hands to the template. `tokens`: the
+/// tokenizer's special ones.
+Json variables_of(const Json& line, const std::string& name, const Json& tokens) {
+  Json variables = tokens;
   take_object(line.find("vars"), "vars", name, variables);
   for (const char* key : {"messages", "tools", "documents"}) {
     const Json* value = line.find(key);
@@ -51,7 +73,9 @@ Json variables_of(const Json& line, const std::string& name) {
   for (const char* key : {"add_generation_prompt", "bos_token", "eos_token"}) {
     if (const Json* value = line.find(key)) variables[key] = *value;
   }
-  take_object(line.find("kwargs"), "kwargs", name, variables);
+  for (const char* key : {"chat_template_kwargs", "kwargs"}) {
+    take_object(line.find(key), key, name, variables);
+  }
   return variables;
 }
 
@@ -87,6 +111,7 @@ Json render(const chat::ChatTemplate& source, const Json& variables, int64_t now
 /// The templates of a file or folder.
 struct Templates {
   std::optional<chat::ChatTemplate> plain, tool_use;
+  Json special_tokens = Json::object();  ///< of the folder's tokenizer, by their names
 };
 
 Json render_line(const Templates& of_file, const Json& line, const std::string& name,
@@ -97,7 +122,7 @@ Json render_line(const Templates& of_file, const Json& line, const std::string& 
         line.find("vars") == nullptr ? nullptr : line.find("vars")->find("now")}) {
     if (place != nullptr) now = read_now(*place, name);
   }
-  const Json variables = variables_of(line, name);
+  const Json variables = variables_of(line, name, of_file.special_tokens);
   const bool has_tools = !variables.at("tools").is_null();
   if (has_tools && of_file.tool_use) return render(*of_file.tool_use, variables, now, repeat);
   if (of_file.plain) return render(*of_file.plain, variables, now, repeat);
@@ -116,7 +141,12 @@ int render_chat_lines(const std::string& path, int64_t repeat) {
     const tokenizers::TemplateText source = tokenizers::read_chat_template(path);
     of_file.plain.emplace(source.text, source.name);
     if (source.tool_use) of_file.tool_use.emplace(*source.tool_use, source.name);
+    if (path_exists(path_join(path, "tokenizer.json"))) {
+      const auto tokenizer = tokenizers::Tokenizer::load(path);
+      for (const auto& [key, token] : tokenizer.named_tokens()) of_file.special_tokens[key] = token;
+    }
   }
+  std::set<std::string> told;
   std::ios::sync_with_stdio(false);
   std::string text;
   for (int64_t number = 1; std::getline(std::cin, text); ++number) {
@@ -124,6 +154,7 @@ int render_chat_lines(const std::string& path, int64_t repeat) {
     const std::string name = cat("line ", number);
     const Json line = Json::parse(text, name);
     if (!line.is_object()) throw InputError(cat(name, ": expected an object, found ", line.kind()));
+    warn_of_unknown(line, name, told);
     Json out;
     try {
       out = render_line(of_file, line, name, repeat);

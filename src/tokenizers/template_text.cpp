@@ -31,15 +31,29 @@ std::optional<std::string> named_in(const Json& list, std::string_view wanted) {
   return std::nullopt;
 }
 
+/// A template, or that of conversations with tools alone, which refuses others.
+std::optional<TemplateText> template_of(const std::optional<std::string>& text,
+                                        const std::string& name,
+                                        const std::optional<std::string>& tool_use) {
+  if (!text && !tool_use) return std::nullopt;
+  const char* const refusal =
+      "{{ raise_exception('this tokenizer has a chat template for conversations with tools alone') "
+      "}}";
+  return TemplateText{text.value_or(refusal), name, tool_use};
+}
+
+/// The text of a file, if it is there.
+std::optional<std::string> text_of(const std::string& path) {
+  return path_exists(path) ? std::optional(read_file(path)) : std::nullopt;
+}
+
 /// The template in what was read of the tokenizer_config.json at `path`.
 std::optional<TemplateText> template_in(const Json& tokenizer_config, const std::string& path) {
   const Json* entry = tokenizer_config.find("chat_template");
   if (entry == nullptr) return std::nullopt;
   if (entry->is_string()) return TemplateText{entry->as_string(), path};
   if (!entry->is_array()) return std::nullopt;
-  const auto text = named_in(*entry, "default");
-  if (!text) return std::nullopt;
-  return TemplateText{*text, path, named_in(*entry, "tool_use")};
+  return template_of(named_in(*entry, "default"), path, named_in(*entry, "tool_use"));
 }
 
 }  // namespace
@@ -50,13 +64,14 @@ std::optional<TemplateText> find_chat_template(const std::string& folder) {
 
 std::optional<TemplateText> find_chat_template(const std::string& folder,
                                                const Json& tokenizer_config) {
-  const std::string file = path_join(folder, "chat_template.jinja");
-  if (path_exists(file)) {
-    TemplateText found{read_file(file), file};
-    const std::string tool_use = path_join(folder, "additional_chat_templates/tool_use.jinja");
-    if (path_exists(tool_use)) found.tool_use = read_file(tool_use);
-    return found;
-  }
+  const auto additional = [&](const char* name) {
+    return path_join(folder, cat("additional_chat_templates/", name, ".jinja"));
+  };
+  const std::string tool_use = additional("tool_use");
+  std::string file = additional("default");
+  if (!path_exists(file)) file = path_join(folder, "chat_template.jinja");
+  if (path_exists(file)) return template_of(read_file(file), file, text_of(tool_use));
+  if (path_exists(tool_use)) return template_of(std::nullopt, tool_use, text_of(tool_use));
   return template_in(tokenizer_config, path_join(folder, "tokenizer_config.json"));
 }
 

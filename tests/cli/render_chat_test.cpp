@@ -65,6 +65,29 @@ TEST(RenderChatTest, TakesTheTemplateTheTimeAndTheVariablesOfALine) {
   EXPECT_EQ(run.out, "{\"rendered\": \"01 Aug 2026 1 True\", \"generation\": []}\n");
 }
 
+/// As the tokenizer renders; `chat_template_kwargs` is what servers call a template's variables.
+TEST(RenderChatTest, TakesTheTokenizersSpecialTokensAndTheVariablesOfServers) {
+  const test::TemporaryDirectory folder;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    folder.write(name, read_file(test::source_file(cat("configs/quickstart_tokenizer/", name))));
+  }
+  folder.write("chat_template.jinja", "{{ eos_token }}{{ x }}");
+  const auto rendered = [&](const char* line) {
+    return render(cat(line, "\n"), cat("--template ", folder.path()));
+  };
+  EXPECT_EQ(rendered(R"({"chat_template_kwargs": {"x": 2}})").out,
+            "{\"rendered\": \"<|endoftext|>2\", \"generation\": []}\n");
+  EXPECT_EQ(rendered(R"({"eos_token": "E", "kwargs": {"x": 3}})").out,
+            "{\"rendered\": \"E3\", \"generation\": []}\n");
+  const test::ProgramResult unknown = rendered("{\"x\": 4}\n{\"x\": 5}");
+  EXPECT_EQ(unknown.out,
+            "{\"rendered\": \"<|endoftext|>\", \"generation\": []}\n"
+            "{\"rendered\": \"<|endoftext|>\", \"generation\": []}\n");
+  EXPECT_EQ(unknown.err,
+            "warning: line 1: `x` is not read; variables of the template are members of "
+            "`kwargs`\n");
+}
+
 TEST(RenderChatTest, LinesAndTemplatesThatAreNoneAreNamed) {
   EXPECT_EQ(render("[1]\n", "").err, "line 1: expected an object, found an array\n");
   EXPECT_EQ(render("{}\n", "").err,
