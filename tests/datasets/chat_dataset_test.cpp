@@ -91,6 +91,20 @@ TEST_F(ChatDatasetTest, CountsTheAssistantsTurnsOnly) {
   }
 }
 
+/// The last run of tokens that the model writes, without generation prompts.
+TEST_F(ChatDatasetTest, AGenerationPromptEndsARunOfAnswers) {
+  ChatDatasetConfig config = config_for(
+      R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}, )"
+      R"({"role": "assistant", "content": "C"}]})"
+      "\n",
+      "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}"
+      "{% if add_generation_prompt %}a({% endif %}");
+  config.mask_history = true;
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "___a(B)a(C)");
+  config.mask_generation_prompt = true;
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "_________C)");
+}
+
 TEST_F(ChatDatasetTest, AnswersThatAreMarkedAsNoneToLearnDoNotCount) {
   const std::string marked =
       replace_all(kTwoTurns, R"("content": "B"})", R"("content": "B", "weight": 0})");
@@ -279,6 +293,47 @@ TEST_F(ChatDatasetTest, ArgumentsThatAreNoJsonStayText) {
   EXPECT_EQ(written(R"("{\"a\": ")"), "\"{\\\"a\\\": \"");
 }
 
+/// As AutoModel writes arguments: templates of DeepSeek's kind add them to a text.
+TEST_F(ChatDatasetTest, TemplatesThatTakeArgumentsAsTextsGetTexts) {
+  const auto written = [&](const char* arguments, const char* expression) {
+    const ChatDatasetConfig config = config_for(
+        cat(R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", )",
+            R"("tool_calls": [{"function": {"name": "f", "arguments": )", arguments, "}}]}]}\n"),
+        cat("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}[", expression,
+            "]{% endfor %}{% endfor %}")
+            .c_str());
+    const Sample sample = ChatDataset(config, encoder_).at(0);
+    return text_of(sample.input_ids) + "|" + text_of(sample.labels);
+  };
+  const char* text = R"("{\"x\":  \"\u00e9\"}")";
+  const char* object = R"({"x": ["\u00e9", true]})";
+  const char* added = "{{ 'do ' + c.function.arguments }}";
+  EXPECT_EQ(written(text, added), "A[do {\"x\":  \"é\"}|[do {\"x\":  \"é\"}]");
+  EXPECT_EQ(written(object, added), R"(A[do {"x": ["\u00e9", true]}|[do {"x": ["\u00e9", true]}])");
+  // One that writes an object as Python prints it was written for texts too.
+  const char* printed = "{{ c.function.arguments }}";
+  EXPECT_EQ(written(object, printed), R"(A[{"x": ["\u00e9", true]}|[{"x": ["\u00e9", true]}])");
+  EXPECT_EQ(written(text, printed), "A[{\"x\":  \"é\"}|[{\"x\":  \"é\"}]");
+  // Others get objects, whatever a row has.
+  const char* dumped = "{{ c.function.arguments | tojson }}";
+  EXPECT_EQ(written(text, dumped), "A[{\"x\": \"\u00e9\"}|[{\"x\": \"\u00e9\"}]");
+  const char* either =
+      "{{ c.function.arguments if c.function.arguments is string else "
+      "c.function.arguments | tojson }}";
+  EXPECT_EQ(written(text, either), "A[{\"x\": \"\u00e9\"}|[{\"x\": \"\u00e9\"}]");
+  // A text in the conversation that reads like an object is none.
+  EXPECT_EQ(written(R"({"x": 1})", "{{ \"{'x': 1}\" }}{{ c.function.arguments | tojson }}"),
+            R"(A[{'x': 1}{"x": 1}|[{'x': 1}{"x": 1}])");
+  const std::string row =
+      R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", )"
+      R"("arguments": {"x": 1}}}]}]})"
+      "\n";
+  // What a template says to objects is told if it fails with texts too.
+  EXPECT_EQ(error_for(row, "{{ messages[0].tool_calls[0].function.arguments + 1 }}"),
+            "x.jsonl:1: chat_template:1:49: error: unsupported operand type(s) for +: 'dict' and "
+            "'int'");
+}
+
 /// As transformers' apply_chat_template chooses among a tokenizer's templates.
 TEST_F(ChatDatasetTest, ConversationsWithToolsTakeTheTemplateForTools) {
   const std::string turns = R"("messages": [{"role": "user", "content": "A"}, )"
@@ -317,6 +372,16 @@ TEST_F(ChatDatasetTest, ConversationsWithToolsTakeTheTemplateForTools) {
   config.chat_template = directory_.file("folder");
   EXPECT_EQ(text_of(ChatDataset(config, encoder).at(0).input_ids), "u(A)a(B");
   EXPECT_EQ(text_of(ChatDataset(config, encoder).at(1).input_ids), "f!u(A)a(B");
+  directory_.write("folder/additional_chat_templates/default.jinja", std::string("d") + kPlain);
+  EXPECT_EQ(text_of(ChatDataset(config, encoder).at(0).input_ids), "du(A)a(B");
+  // A template for tools alone is none for other conversations.
+  std::filesystem::remove(directory_.file("folder/chat_template.jinja"));
+  std::filesystem::remove(directory_.file("folder/additional_chat_templates/default.jinja"));
+  EXPECT_EQ(text_of(ChatDataset(config, encoder).at(1).input_ids), "f!u(A)a(B");
+  EXPECT_NE(error_of<InputError>([&] {
+              ChatDataset(config, encoder).at(0);
+            }).find("has a chat template for conversations with tools alone"),
+            std::string::npos);
 }
 
 TEST_F(ChatDatasetTest, WhatATemplateWritesBeforeTheFirstMessageIsNobodys) {

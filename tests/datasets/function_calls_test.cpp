@@ -70,8 +70,8 @@ TEST_F(FunctionCallsTest, CallsOfXlamCountInTheLossAndHaveTheirArguments) {
   XlamConfig config = xlam(kXlamRows);
   const XlamDataset dataset(config, encoder_);
   ASSERT_EQ(dataset.size(), 2);
-  EXPECT_EQ(text_of(dataset.at(0).input_ids), "u(a)a([call_0 f {'x': 1}]");
-  EXPECT_EQ(text_of(dataset.at(0).labels), "___a([call_0 f {'x': 1}])");
+  EXPECT_EQ(text_of(dataset.at(0).input_ids), R"(u(a)a([call_0 f {"x": 1}])");
+  EXPECT_EQ(text_of(dataset.at(0).labels), R"(___a([call_0 f {"x": 1}]))");
   EXPECT_EQ(text_of(dataset.at(1).labels), "___a([call_3_0 g ][call_3_1 h ])");
   config.split = "train[1:]";
   config.limit_dataset_samples = 9;

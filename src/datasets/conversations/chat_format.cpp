@@ -1,6 +1,8 @@
 #include "datasets/conversations/chat_format.h"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -180,6 +182,65 @@ chat::Rendering ChatFormatter::render(const Conversation& conversation,
   }
 }
 
+namespace {
+
+/// The arguments of all tool calls.
+std::vector<Json> arguments_of(const Json& messages) {
+  std::vector<Json> found;
+  for (const Json& message : messages.as_array()) {
+    const Json* const calls = message.find("tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (const Json& call : calls->as_array()) {
+      const Json* const function = call.find("function");
+      const Json* const arguments = function == nullptr ? nullptr : function->find("arguments");
+      if (arguments != nullptr) found.push_back(*arguments);
+    }
+  }
+  return found;
+}
+
+/// Whether a text holds a value as Python prints it and JSON does not.
+bool has_printed(const std::string& text, const Json& value) {
+  const bool is_structured = (value.is_object() || value.is_array()) && value.size() > 0;
+  return is_structured && text.find(python_text(value)) != std::string::npos;
+}
+
+}  // namespace
+
+ChatFormatter::Written ChatFormatter::write(const Conversation& conversation,
+                                            const Json& variables) const {
+  const auto rendered = [&](const Json& messages) {
+    return render({messages, conversation.tools, conversation.origin}, variables);
+  };
+  Json objects = with_parsed_arguments(conversation.messages);
+  std::optional<chat::Rendering> with_objects;
+  std::exception_ptr failure;
+  bool takes_texts = false;
+  try {
+    with_objects = rendered(objects);
+    for (const Json& value : arguments_of(objects)) {
+      takes_texts = takes_texts || has_printed(with_objects->text, value);
+    }
+  } catch (const InputError&) {
+    failure = std::current_exception();
+    takes_texts = !arguments_of(objects).empty();
+  }
+  if (takes_texts) {
+    try {
+      Json texts = with_argument_texts(conversation.messages);
+      chat::Rendering with_texts = rendered(texts);
+      const bool are_written = std::ranges::all_of(arguments_of(texts), [&](const Json& text) {
+        return with_texts.text.find(text.as_string()) != std::string::npos;
+      });
+      if (failure || are_written) return {std::move(texts), std::move(with_texts)};
+    } catch (const InputError&) {
+      // What the template says to objects is told, if it fails with both.
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return {std::move(objects), *std::move(with_objects)};
+}
+
 std::vector<int64_t> ChatFormatter::ids_of(const Conversation& conversation,
                                            const Json& variables) const {
   return encoder_.encode(render(conversation, variables).text, /*add_special_tokens=*/false);
@@ -189,12 +250,13 @@ std::string ChatFormatter::prompt(const Json& messages, const Json& tools,
                                   const std::string& origin) const {
   Json variables = Json::object();
   variables["add_generation_prompt"] = true;
-  return render({messages, tools, origin}, variables).text;
+  return write({messages, tools, origin}, variables).rendering.text;
 }
 
 int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
                                   const std::string& origin) const {
-  return std::ssize(ids_of({messages, tools, origin}, Json::object()));
+  const std::string text = write({messages, tools, origin}, Json::object()).rendering.text;
+  return std::ssize(encoder_.encode(text, /*add_special_tokens=*/false));
 }
 
 namespace {
@@ -237,13 +299,15 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
                                    const std::string& origin) const {
   if (!options_.allows_special_tokens) {
     int64_t number = 0;
-    for (const Json& message : messages.as_array()) {
+    const Json parsed = with_parsed_arguments(messages);
+    for (const Json& message : parsed.as_array()) {
       check_texts(message, cat(origin, ": message ", ++number));
     }
     check_texts(tools, cat(origin, ": tools"));
   }
-  const Conversation conversation{messages, tools, origin};
-  chat::Rendering rendering = render(conversation, Json::object());
+  Written written = write({messages, tools, origin}, Json::object());
+  const Conversation conversation{written.messages, tools, origin};
+  chat::Rendering& rendering = written.rendering;
   ChatTokens tokens;
   tokens.text = std::move(rendering.text);
   tokens.ids = encoder_.encode(tokens.text, /*add_special_tokens=*/false);
@@ -357,13 +421,20 @@ std::vector<bool> ChatFormatter::mask_of_turns(const ChatTokens& tokens,
     if (count == 0) return num_tokens_before(tokens, conversation);
     if (count == list.size()) return tokens.ids.size();
     const Json first = first_messages(conversation.messages, count);
-    std::vector<int64_t> ids =
-        ids_of({first, conversation.tools, conversation.origin}, Json::object());
+    const std::string text =
+        render({first, conversation.tools, conversation.origin}, Json::object()).text;
+    std::vector<int64_t> ids = encoder_.encode(text, /*add_special_tokens=*/false);
     const size_t size = ids.size();
     if (is_prefix(ids, tokens.ids)) return size;
     const bool ends = size > 1 && size <= tokens.ids.size() && ids.back() == eos;
     ids.resize(size - (ends ? 1 : 0));
     if (ends && is_prefix(ids, tokens.ids)) return size;
+    if (tokens.text.starts_with(text)) {
+      throw InputError(cat(conversation.origin, ": a token of tokenizer ", encoder_.name(),
+                           " joins the end of message ", count,
+                           " with what follows, so the assistant's tokens cannot be told from the "
+                           "rest; has the tokenizer the template's special tokens?"));
+    }
     throw InputError(
         cat(conversation.origin, ": the template writes the first ", count,
             " messages differently when others follow (many drop earlier reasoning), so the "
@@ -422,7 +493,7 @@ void ChatFormatter::mark_generation_prompts(const Conversation& conversation,
       continue;
     }
     const size_t end = ids.size() + generation_prompt_length(tokens, before, ids);
-    for (size_t at = ids.size(); at < end; ++at) tokens.is_left_out[at] = true;
+    for (size_t at = ids.size(); at < end; ++at) tokens.is_assistant[at] = false;
   }
 }
 

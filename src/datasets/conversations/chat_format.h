@@ -51,7 +51,7 @@ struct ChatTokens {
   std::string text;
   std::vector<int64_t> ids;
   std::vector<bool> is_assistant;  ///< for every id
-  std::vector<bool> is_left_out;   ///< for every id: excluded from the loss by an option
+  std::vector<bool> is_left_out;   ///< for every id: excluded from the loss as reasoning
   /// Why something that an option excludes from the loss could not be found or is not written.
   std::optional<std::string> note = std::nullopt;
 };
@@ -71,6 +71,8 @@ class ChatFormatter final {
   ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
                 ChatFormatOptions options);
 
+  /// Arguments of tool calls reach the template as objects, or as JSON texts where it takes these.
+  ///
   /// The tokens of a conversation (no special tokens but those that the template writes), and which
   /// of them the assistant wrote: those of `{% generation %}` blocks or, in a template without
   /// them, for every message of the assistant the tokens that it adds to the conversation before
@@ -115,6 +117,15 @@ class ChatFormatter final {
     chat::ChatTemplate parsed;
   };
 
+  /// What a template has made of a conversation, and the messages in the form that it takes.
+  struct Written {
+    Json messages;
+    chat::Rendering rendering;
+  };
+
+  /// Renders with the arguments of tool calls as objects; as JSON texts if the template fails with
+  /// objects, or writes them as Python prints them and the texts as they are.
+  Written write(const Conversation& conversation, const Json& variables) const;
   const Template& template_for(const Conversation& conversation) const;
   chat::Rendering render(const Conversation& conversation, const Json& variables) const;
   std::vector<int64_t> ids_of(const Conversation& conversation, const Json& variables) const;

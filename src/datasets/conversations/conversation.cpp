@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "chat/chat_template.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/rows/row_source.h"
@@ -24,14 +25,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kShareGpt
      {"bot", "assistant"}}};
 
 /// What a text says as JSON; the text itself where it is none.
-Json read_json_text(const Json& text) {
-  try {
-    return Json::parse(text.as_string(), "arguments");
-  } catch (const InputError&) {
-    return text;
-  }
-}
-
 Json read_call(const Json& call, int64_t number, const std::string& where) {
   const std::string name = cat(where, ": tool_calls[", number, "]");
   const Json* function = call.find("function");
@@ -54,7 +47,6 @@ Json read_call(const Json& call, int64_t number, const std::string& where) {
   if (const Json* type = call.find("type"); type == nullptr || type->is_null()) {
     out["type"] = "function";
   }
-  if (arguments->is_string()) out["function"]["arguments"] = read_json_text(*arguments);
   return out;
 }
 
@@ -128,6 +120,59 @@ Json from_share_gpt(const Json& turn, const std::string& where) {
 
 }  // namespace
 
+namespace {
+
+/// The messages with what `change` makes of every call's arguments.
+template <typename Change>
+Json with_arguments(const Json& messages, const Change& change) {
+  Json out = messages;
+  for (Json& message : out.as_array()) {
+    Json* const calls = message.find("tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (Json& call : calls->as_array()) {
+      Json* const function = call.find("function");
+      Json* const arguments = function == nullptr ? nullptr : function->find("arguments");
+      if (arguments != nullptr) *arguments = change(*arguments);
+    }
+  }
+  return out;
+}
+
+/// What a template writes of the variable `value`.
+std::string written(const chat::ChatTemplate& source, const Json& value) {
+  return source.render(Json(Json::Object{{"value", value}}), 0).text;
+}
+
+}  // namespace
+
+std::string python_text(const Json& value) {
+  static const chat::ChatTemplate source("{{ value }}", "str");
+  return written(source, value);
+}
+
+std::string json_dumps(const Json& value, bool is_ascii) {
+  static const chat::ChatTemplate source("{{ value | tojson }}", "json.dumps");
+  static const chat::ChatTemplate ascii("{{ value | tojson(ensure_ascii=true) }}", "json.dumps");
+  return written(is_ascii ? ascii : source, value);
+}
+
+Json with_parsed_arguments(const Json& messages) {
+  return with_arguments(messages, [](const Json& arguments) {
+    if (!arguments.is_string()) return arguments;
+    try {
+      return Json::parse(arguments.as_string(), "arguments");
+    } catch (const InputError&) {
+      return arguments;
+    }
+  });
+}
+
+Json with_argument_texts(const Json& messages) {
+  return with_arguments(messages, [](const Json& arguments) {
+    return arguments.is_string() ? arguments : Json(json_dumps(arguments));
+  });
+}
+
 Json content_text(const Json& content, const std::string& where) {
   if (content.is_null()) return Json("");
   if (content.is_string()) return content;
@@ -150,8 +195,11 @@ Json content_text(const Json& content, const std::string& where) {
 
 Json read_arguments(const Json* arguments, const std::string& where) {
   if (arguments == nullptr) return Json("");
-  if (!arguments->is_string() || trim(arguments->as_string()).empty()) return *arguments;
-  return Json::parse(arguments->as_string(), cat(where, ".arguments"));
+  if (!arguments->is_string()) return Json(json_dumps(*arguments, /*is_ascii=*/false));
+  if (!trim(arguments->as_string()).empty()) {
+    Json::parse(arguments->as_string(), cat(where, ".arguments"));
+  }
+  return *arguments;
 }
 
 Json make_tool_call(const std::string& id, const std::string& name, Json arguments) {

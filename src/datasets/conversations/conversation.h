@@ -14,9 +14,19 @@ struct SourceDescription;
 /// Converts a row's messages to OpenAI's form, as upstream does before a template gets them:
 /// `messages` unchanged, or ShareGPT's `conversations` (`from`/`value` or `role`/`content`). Roles
 /// are system, user, assistant and tool; content becomes text: parts are joined by spaces, null is
-/// "". Tool calls' arguments given as JSON texts become objects. Throws InputError "ORIGIN: message
-/// 3: ..." for anything else.
+/// "". Throws InputError "ORIGIN: message 3: ..." for anything else.
 Json read_messages(const Json& row, const std::string& origin);
+
+/// The messages with the arguments of tool calls parsed where they are JSON texts.
+Json with_parsed_arguments(const Json& messages);
+/// The messages with the arguments of tool calls as texts: as they are, or as json.dumps writes
+/// them.
+Json with_argument_texts(const Json& messages);
+
+/// What a template's `{{ value }}` writes: str() of Python's value.
+std::string python_text(const Json& value);
+/// json.dumps of the value; `is_ascii`: its ensure_ascii.
+std::string json_dumps(const Json& value, bool is_ascii = true);
 
 /// The `tools` of a row: a list, or a list as JSON text; null when there are none. Throws
 /// InputError.
@@ -26,8 +36,9 @@ Json read_tools(const Json& row, const std::string& origin);
 /// ...".
 Json content_text(const Json& content, const std::string& where);
 
-/// A call's arguments: JSON texts are parsed; absent or empty ones become "". Throws InputError
-/// "WHERE: ...".
+/// A call's arguments as a text: JSON texts as they are, what is none as json.dumps(value,
+/// ensure_ascii=False) writes it, "" where they are absent. Throws InputError "WHERE: ..." for a
+/// text that is no JSON.
 Json read_arguments(const Json* arguments, const std::string& where);
 
 /// A function call in the form of a message's `tool_calls`.

@@ -32,7 +32,7 @@ Json calls_of(const Json& message) {
 
 /// The prompts of a row.
 std::vector<ToolCallPrompt> prompts_of(const Json& row, const std::string& origin) {
-  const Json messages = read_trace(row, {}, origin);
+  const Json messages = with_parsed_arguments(read_trace(row, {}, origin));
   const Json tools = read_tools(row, origin);
   const Json::Array& list = messages.as_array();
   std::vector<ToolCallPrompt> prompts;
