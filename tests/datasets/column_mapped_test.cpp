@@ -333,6 +333,13 @@ TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
             path + ":4: column 'answer' must hold text, it holds an integer");
   EXPECT_EQ(error_of<UserError>([&] { dataset.at(4); }),
             path + ":5: question and context are empty");
+  // A chat template writes an empty message too.
+  test::ByteEncoder chat;
+  chat.has_template = true;
+  chat.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  Config by_template = config_for(path);
+  by_template.use_hf_chat_template = true;
+  EXPECT_TRUE(ColumnMappedTextInstructionDataset(by_template, chat).at(4).has_label());
 }
 
 TEST(ColumnMappedTest, RefusesIncompleteOptions) {

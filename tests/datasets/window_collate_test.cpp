@@ -64,9 +64,10 @@ TEST(WindowCollater, SeveralRunsOfLabelsAreRefused) {
   Sample sample = sample_of({5, 6, 7, 8}, 1);
   sample.labels[2] = kIgnoreIndex;
   sample.row = 7;
-  EXPECT_EQ(test::error_of<InputError>([&] { window_collater(std::vector{sample}, {}); }),
-            "row 7 has 2 runs of tokens that count in the loss; block diffusion denoises one "
-            "response behind one prompt");
+  EXPECT_EQ(
+      test::error_of<InputError>([&] { window_collater(std::vector{sample}, {}); }),
+      "row 7 (of 0, 1, ...) has 2 runs of tokens that count in the loss; block diffusion denoises "
+      "one response behind one prompt: mask_history: true of a ChatDataset keeps the last one");
 }
 
 TEST(WindowCollater, WithoutResponsesBlocksBeginWithTheSample) {

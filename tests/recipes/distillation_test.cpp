@@ -452,6 +452,26 @@ TEST(DistillationTest, TokenizersWithOtherPadTokensAreRefused) {
                         "student's '<|endoftext|>' [teacher_model.pretrained_model_name_or_path]"));
 }
 
+TEST(DistillationTest, ATeacherThatMayHaveNothingToTeachIsTold) {
+  const TemporaryDirectory folder;
+  const std::string student = with_tokenizer(folder, "tiny_llama", "<|pad|>");
+  const auto told = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {test::automodel_binary(), "check", test::source_file(kRecipe),
+                               cat("--model.pretrained_model_name_or_path=", student)});
+    return test::run_program(more).out;
+  };
+  EXPECT_THAT(told({}), HasSubstr("warning: the teacher's folder has no tokenizer.json: nothing "
+                                  "shows that its ids mean what the student's mean"));
+  const std::string teacher = with_tokenizer(folder, "tiny_teacher", "<|pad|>");
+  EXPECT_THAT(told({cat("--teacher_model.pretrained_model_name_or_path=", teacher)}),
+              Not(HasSubstr("warning")));
+  EXPECT_THAT(told({"--teacher_model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+                    cat("--teacher_model.config=", teacher),
+                    "--teacher_model.pretrained_model_name_or_path="}),
+              HasSubstr("warning: the teacher's weights are drawn at random, so it has nothing to "
+                        "teach: from_pretrained loads some"));
+}
+
 /// 117480 frozen parameters in float32, half of them on each of two ranks, and nothing that trains
 /// them.
 TEST(DistillationTest, APlanCountsTheTeacher) {

@@ -281,6 +281,28 @@ TEST(MaskedDiffusion, WithoutExchangesTheBoundIsTheMasksLoss) {
   EXPECT_NEAR(found, wanted, 0.02 * wanted);
 }
 
+/// What a token loses in one of many steps is a small difference of what it has at both ends.
+TEST(MaskedDiffusion, SmallStepsOfTheBoundKeepTheirDigits) {
+  at::set_num_threads(1);
+  const auto model = test::load_golden_model("llada");
+  model->eval();
+  const auto bound = make_correcting_diffusion(
+      *model, {.mask_token_id = 126, .vocab_size = 128, .num_timesteps = 1000});
+  double sum = 0;
+  constexpr int64_t kNumSteps = 40;
+  for (int64_t step = 0; step < kNumSteps; ++step) {
+    const NoisedBatch noised = bound->noised(supervised_rows(4, 40), {.step = step});
+    const double found = bound->loss(noised, 160).total.item<double>();
+    NoisedBatch wide = noised;
+    wide.times = noised.times.to(at::kDouble);
+    model->to(at::kDouble);
+    const double wanted = bound->loss(wide, 160).total.item<double>();
+    model->to(at::kFloat);
+    sum += std::abs(found / wanted - 1);
+  }
+  EXPECT_LT(sum / kNumSteps, 1e-5);  // differences of float32 numbers: 2e-5
+}
+
 // ---- runs ---------------------------------------------------------------------------------------
 
 const test::DiffusionRuns kRuns{"tiny_llada.yaml"};

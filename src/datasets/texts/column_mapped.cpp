@@ -142,7 +142,7 @@ Sample ColumnMappedTextInstructionDataset::format_row(int64_t index) const {
     if (!column) continue;
     if (const std::string* text = text_column(row, *column, source_, index)) prompt += *text + " ";
   }
-  if (prompt.size() <= 1) {
+  if (prompt.size() <= 1 && !chat_) {  // a chat template writes an empty message too
     throw InputError(cat(source_.origin(index), ": question and context are empty"));
   }
   const std::string& answer_column = *config_.column_mapping.answer;

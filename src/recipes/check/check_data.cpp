@@ -265,7 +265,19 @@ void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
 
 }  // namespace
 
+/// Megatron's data have as many samples as are asked for.
+void check_num_train_samples(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* const asked = recipe.dataset.node.find("num_train_samples");
+  const auto& steps = recipe.step_scheduler.max_steps;
+  if (asked == nullptr || !asked->int_value() || !steps) return;
+  const int64_t wanted = *steps * recipe.step_scheduler.global_batch_size;
+  if (*asked->int_value() >= wanted) return;
+  diagnostics.error(*asked, cat("num_train_samples ", *asked->int_value(),
+                                " is less than max_steps * global_batch_size, ", wanted));
+}
+
 void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
+  check_num_train_samples(recipe, diagnostics);
   if (recipe.early_stopping && recipe.validation_datasets.empty()) {
     diagnostics.warning_at_key(*recipe.root.find("early_stopping"),
                                "'early_stopping' has no effect: there is no validation_dataset");

@@ -34,6 +34,11 @@ std::string name_of(const std::optional<tokenizers::SpecialToken>& token) {
 /// Both models must mean the same by an id. Folders without a tokenizer have nothing to compare.
 void compare_tokenizers(const Recipe& recipe, Diagnostics& diagnostics) {
   const ModelRecipe& teacher = recipe.distillation->teacher;
+  if (has_tokenizer(recipe.model) && !teacher.folder.empty() && !has_tokenizer(teacher)) {
+    diagnostics.warning(place_of_teacher(recipe),
+                        "the teacher's folder has no tokenizer.json: nothing shows that its ids "
+                        "mean what the student's mean");
+  }
   if (!has_tokenizer(recipe.model) || !has_tokenizer(teacher)) return;
   if (recipe.model.folder == teacher.folder) return;
   try {
@@ -119,6 +124,11 @@ void check_distillation(const Recipe& recipe, bool looks_at_tokenizers, Diagnost
                       cat("the teacher's vocab_size is ", of_teacher, ", the student's ",
                           of_student, ": a student learns from a model with its own vocabulary"));
     return;
+  }
+  if (recipe.distillation->teacher.draws_weights()) {
+    diagnostics.warning(place_of_teacher(recipe),
+                        "the teacher's weights are drawn at random, so it has nothing to teach: "
+                        "from_pretrained loads some");
   }
   if (looks_at_tokenizers) compare_tokenizers(recipe, diagnostics);
 }

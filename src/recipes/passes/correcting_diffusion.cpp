@@ -108,8 +108,10 @@ class CorrectingDiffusion final : public DiffusionObjective {
                    const at::Tensor& times) const {
     const auto steps = static_cast<double>(options_.num_timesteps);
     const auto others = static_cast<double>(logits.size(-1) - 1);
-    const Schedule now = schedule_at(times, options_);
-    const Schedule before = schedule_at((times - 1.0 / steps).clamp_min(0.0), options_);
+    // Differences of neighbouring times are small beside what they are taken from: in float64.
+    const at::Tensor wide_times = times.to(at::kDouble);
+    const Schedule now = schedule_at(wide_times, options_);
+    const Schedule before = schedule_at((wide_times - 1.0 / steps).clamp_min(0.0), options_);
     const at::Tensor base_now = (1.0 - now.kept) / others;
     const at::Tensor base = (1.0 - before.kept) / others;
     const auto log_of = [](const at::Tensor& x) { return x.clamp_min(kTiny).log(); };
@@ -122,8 +124,9 @@ class CorrectingDiffusion final : public DiffusionObjective {
                                   .to(tensor::wide_dtype(logits.scalar_type()));
     const at::Tensor log_sum = scores.logsumexp(-1);
     // log(base + kept * p(token)), [T, V], one step before.
-    const at::Tensor posterior = at::logaddexp(
-        log_of(base).unsqueeze(-1), (log_of(before.kept) - log_sum).unsqueeze(-1) + scores);
+    const auto column = [&](const at::Tensor& x) { return x.to(scores.dtype()).unsqueeze(-1); };
+    const at::Tensor posterior =
+        at::logaddexp(column(log_of(base)), column(log_of(before.kept) - log_sum) + scores);
     const at::Tensor all = posterior.sum(-1) - log_of(base);  // without the mask's column
     const at::Tensor of_truth = at_ids(posterior, truth);
 
@@ -141,7 +144,9 @@ class CorrectingDiffusion final : public DiffusionObjective {
                                 base * kept_between * (at_ids(posterior, visible) - log_visible) +
                                 before.kept * kept_between * is_kept * (of_truth - log_visible);
     const at::Tensor where_visible = -expected / (base_now + now.kept * is_kept).clamp_min(kTiny);
-    return at::where(visible.eq(options_.mask_token_id), where_hidden, where_visible) * steps;
+    const at::Tensor terms =
+        at::where(visible.eq(options_.mask_token_id), where_hidden, where_visible) * steps;
+    return terms.to(scores.dtype());
   }
 
   models::CausalLM& model_;
