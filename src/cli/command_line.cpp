@@ -251,6 +251,10 @@ class InspectDataCommand final {
   explicit InspectDataCommand(CLI::App& command) : recipe_(command) {
     command.add_option("--samples", options_.num_samples, "samples to show (default 3)");
     command.add_option("--html", options_.html, "write one page with them to this file instead");
+    command
+        .add_flag("--json", options_.as_json,
+                  "print token ids and labels instead, a line of JSON for each sample")
+        ->excludes("--html");
   }
 
   int run() const {

@@ -1,7 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "core/file.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "support/program.h"
 #include "support/temporary_directory.h"
@@ -120,6 +126,61 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "rows without a label: 0\n"
             "samples that begin with two BOS: 0\n"
             "samples without a special token among the labels (no end to learn): 0\n");
+}
+
+/// The lines of `inspect-data --json` of a recipe.
+std::vector<Json> sample_lines(const std::string& recipe, std::vector<std::string> more) {
+  more.insert(more.begin(), {test::automodel_binary(), "inspect-data", recipe, "--json"});
+  const test::ProgramResult run = test::run_program(more);
+  EXPECT_EQ(run.status, 0) << run.err;
+  std::vector<Json> lines;
+  for (const std::string& line : split(run.out, '\n')) {
+    if (!line.empty()) lines.push_back(Json::parse(line, "a line"));
+  }
+  return lines;
+}
+
+TEST(InspectDataTest, WritesTokensAndLabelsAsJson) {
+  const std::vector<Json> lines =
+      sample_lines("recipes/smoke/tiny_llama_sft.yaml", {"--samples", "2"});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].at("origin").as_string(), "tests/recipes/data/rows.jsonl:2");
+  const Json::Array& ids = lines[0].at("input_ids").as_array();
+  const Json::Array& labels = lines[0].at("labels").as_array();
+  ASSERT_EQ(ids.size(), labels.size());
+  EXPECT_EQ(lines[0].at("num_attended").as_int(), std::ssize(ids));
+  int num_labels = 0;
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    if (labels[i].as_int() == -100) continue;
+    EXPECT_EQ(labels[i].as_int(), ids[i + 1].as_int()) << i;
+    ++num_labels;
+  }
+  EXPECT_GT(num_labels, 3);
+  // Packs are the samples where there are packs.
+  const std::vector<Json> packs =
+      sample_lines("recipes/smoke/tiny_llama_sft.yaml",
+                   {"--samples", "1", "--packed_sequence.packed_sequence_size=512"});
+  ASSERT_EQ(packs.size(), 1U);
+  EXPECT_EQ(packs[0].at("input_ids").size(), 512U);
+  EXPECT_GT(packs[0].at("document_lengths").size(), 1U);
+}
+
+/// Data that have no rows, and data that have no texts.
+TEST(InspectDataTest, WritesSequencesOfTokenFilesAsJson) {
+  const std::string recipe = "recipes/llm_pretrain/token_files_quickstart.yaml";
+  const std::vector<Json> lines = sample_lines(recipe, {"--samples", "3"});
+  ASSERT_EQ(lines.size(), 3U);
+  const Json::Array& ids = lines[2].at("input_ids").as_array();
+  const Json::Array& labels = lines[2].at("labels").as_array();
+  ASSERT_EQ(ids.size(), labels.size());
+  for (size_t i = 0; i + 1 < ids.size(); ++i) EXPECT_EQ(labels[i].as_int(), ids[i + 1].as_int());
+  // Tokens that are drawn have no text.
+  const std::string mock = "recipes/llm_benchmark/qwen3_moe_tiny.yaml";
+  EXPECT_EQ(sample_lines(mock, {"--samples", "1"}).size(), 1U);
+  const test::ProgramResult as_text =
+      test::run_program({test::automodel_binary(), "inspect-data", mock});
+  EXPECT_EQ(as_text.status, 2);
+  EXPECT_NE(as_text.err.find("--json shows them, there is no text"), std::string::npos);
 }
 
 /// The last token of a document is a label alone.

@@ -11,9 +11,11 @@
 #include "core/reporter.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
+#include "recipes/commands/sample_lines.h"
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_data.h"
+#include "recipes/read/read_model.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/session_data.h"
 
@@ -223,6 +225,23 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   return recipe.dataset.plan->build(data);
 }
 
+/// Opens the data as a run on one rank does, and writes samples as JSON.
+void write_json(const Recipe& recipe, const datasets::TextEncoder* encoder, int64_t num_samples) {
+  SilentReporter silent;
+  DataContext data;
+  data.encoder = encoder;
+  data.classifier = classifier_facts(recipe);
+  data.context.reporter = &silent;
+  data.context.seed = recipe.seed;
+  data.context.vocab_size = vocabulary_of(recipe.model);
+  data.loader = recipe.dataloader;
+  data.packing = recipe.packing;
+  data.schedule = schedule_of(recipe);
+  const auto stream = recipe.dataset.plan->build(data);
+  write_sample_lines(*stream, num_samples, std::cout);
+  std::cout.flush();
+}
+
 /// Returns what is wrong with rows, a text each.
 std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dataset,
                               const datasets::TokenizerEncoder& encoder, int64_t num_samples,
@@ -295,16 +314,26 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   report.recipe = path;
   KeptWarnings warnings(report.warnings);
   const Recipe recipe = read_and_fetch(config::load_recipe(path, overrides), warnings);
-  if (recipe.dataset.plan->is_stream()) {
-    throw UnsupportedError("inspect-data of files of tokens is not in this version");
+  const DatasetRecipe& plan = *recipe.dataset.plan;
+  if (plan.is_stream() && !options.as_json) {
+    throw UnsupportedError(
+        "inspect-data of files of tokens is not in this version but with --json");
   }
-  if (!recipe.dataset.plan->needs_tokenizer()) {
-    throw UserError("this dataset draws its tokens; there is nothing to look at");
+  if (!plan.needs_tokenizer()) {
+    if (!options.as_json) {
+      throw UserError("this dataset draws its tokens; --json shows them, there is no text");
+    }
+    write_json(recipe, nullptr, options.num_samples);
+    return 0;
   }
   const std::string folder = tokenizer_folder(recipe, recipe.dataset);
   if (folder.empty()) throw UserError("the recipe's tokenizer is not on this machine");
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(folder),
                                            recipe.dataset.encoder_options);
+  if (options.as_json) {
+    write_json(recipe, &encoder, options.num_samples);
+    return 0;
+  }
   std::string no_labels;
   const std::unique_ptr<datasets::BatchStream> stream =
       open_data(recipe, encoder, warnings, no_labels);
