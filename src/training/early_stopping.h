@@ -39,6 +39,9 @@ class EarlyStopping final {
   /// "3 validations in a row had no loss below 1.2345, that of step 8".
   std::string text() const;
 
+  /// As if nothing had been seen.
+  void restart() { *this = EarlyStopping(config_); }
+
   /// Of a checkpoint, which goes on where it was, by this object's patience and threshold.
   Json state() const;
   void load_state(const Json& state);

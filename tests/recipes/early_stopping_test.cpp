@@ -80,6 +80,46 @@ TEST(EarlyStoppingTest, ARunThatIsContinuedGoesOnCounting) {
   EXPECT_EQ(num_steps(results), 5U);
 }
 
+/// The last step may be the one that ends a run in either way.
+TEST(EarlyStoppingTest, ALastStepThatStopsARunIsToldOf) {
+  const TemporaryDirectory folder;
+  const std::string results = folder.file("run");
+  std::vector<std::string> options = kFlat;
+  options.insert(options.end(), {"--early_stopping.patience=4", "--step_scheduler.max_steps=5"});
+  EXPECT_THAT(said(run(results, {}, options)), HasSubstr("the run ends [early_stopping]"));
+  EXPECT_THAT(said(run(results, {}, options)),
+              HasSubstr("already finished: 5 of 5 steps are done"));
+}
+
+/// The loss of the set that LOWEST_VAL follows, without checkpoints too.
+TEST(EarlyStoppingTest, OneOfSeveralSetsIsFollowed) {
+  const TemporaryDirectory folder;
+  const auto set = [](int num_rows) {
+    return cat(
+        "{'_target_': 'ColumnMappedTextInstructionDataset', 'path_or_dataset_id': "
+        "'recipes/data/gsm8k_test.jsonl', 'limit_dataset_samples': ",
+        num_rows,
+        ", 'column_mapping': {'question': 'question', 'answer': 'answer'}, 'tokenizer': "
+        "'configs/quickstart_tokenizer'}");
+  };
+  std::vector<std::string> options = kFlat;
+  options.insert(options.end(),
+                 {"--early_stopping.patience=2", "--checkpoint.enabled=false",
+                  "--validation_dataset=none", cat("--validation_dataset_a=", set(3)),
+                  cat("--validation_dataset_b=", set(8)), "--checkpoint.best_metric_key=b"});
+  const std::string results = folder.file("run");
+  const ProgramResult ended = test::run_program(test::smoke_run(results, [&] {
+    options.insert(options.begin(), {"--step_scheduler.max_steps=12", "--lr_scheduler=none",
+                                     "--step_scheduler.val_every_steps=1"});
+    return options;
+  }()));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(num_steps(results), 3U);
+  const double loss =
+      read_records(path_join(results, "validation_b.jsonl")).at(0).at("val_loss").as_double();
+  EXPECT_THAT(said(ended), HasSubstr(cat("below ", format_fixed(loss, 4), ", that of step 0")));
+}
+
 TEST(EarlyStoppingTest, ALossIsLowerByMoreThanTheThreshold) {
   const TemporaryDirectory folder;
   const auto steps_with = [&](const char* threshold) {

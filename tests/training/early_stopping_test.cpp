@@ -54,6 +54,8 @@ TEST(EarlyStoppingTest, GoesOnFromItsState) {
   EarlyStopping patient({.patience = 4, .threshold = 0});
   patient.load_state(second.state());
   EXPECT_FALSE(patient.is_due());
+  patient.restart();
+  EXPECT_EQ(patient.state().dump(), EarlyStopping({}).state().dump());
   EarlyStopping fresh({.patience = 1});
   fresh.load_state(EarlyStopping({}).state());
   fresh.see(9, 1);  // the first loss

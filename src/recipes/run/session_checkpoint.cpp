@@ -249,8 +249,9 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   }
   state.num_rollbacks = scalars.get("num_rollbacks", int64_t{0});
   const Json* const stopping = scalars.find("early_stopping");
-  if (state.early_stopping != nullptr && stopping != nullptr) {
-    state.early_stopping->load_state(*stopping);
+  if (state.early_stopping != nullptr) {
+    state.early_stopping->restart();
+    if (stopping != nullptr) state.early_stopping->load_state(*stopping);
   }
 }
 

@@ -90,7 +90,9 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
           {recipe, model_, *data_.training, validation_, scheduler_, mesh_, train_step_, balance_},
           slow_work()),
       counters_(context_) {
-  if (recipe.early_stopping) early_stopping_.emplace(*recipe.early_stopping);
+  if (recipe.early_stopping && !validation_.is_empty()) {
+    early_stopping_.emplace(*recipe.early_stopping);
+  }
   context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
@@ -204,7 +206,8 @@ ExitCode TrainSession::run_to_end() {
   }
   begin_seconds_ = monotonic_seconds();
   records_.restart_clock();
-  const bool has_stopped_early = early_stopping_ && early_stopping_->is_due();
+  const bool has_stopped_early =
+      early_stopping_ && early_stopping_->is_due() && !scheduler_.is_done();
   bool is_stopped = has_stopped_early;
   const int64_t first_step = scheduler_.step();
   while (!scheduler_.is_done() && !is_stopped) {
@@ -267,7 +270,7 @@ bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch, bool has_
   const bool is_preempted = stopped_by_ != 0;
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_.is_validation_step(ends_epoch, is_preempted)) validation = validate();
-  const bool is_early = stops_early(validation) && !is_last;
+  const bool is_early = stops_early(validation);
   if (is_early) records_.stopped_early(early_stopping_->text());
   const bool is_end = is_last || is_early;
   const bool is_saved = is_early || scheduler_.is_checkpoint_step(ends_epoch, agreed != 0);

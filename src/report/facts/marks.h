@@ -20,10 +20,11 @@ struct MarkKind {
 };
 
 /// Those that are most worth a mark come first.
-inline constexpr std::array<MarkKind, 7> kMarkKinds = {
+inline constexpr std::array<MarkKind, 8> kMarkKinds = {
     {{"failure", "failed", "m-4-4 8 8m0-8-8 8", true, true},
      {"rollback", "rolled back", "m5-5v10l-9-5z", true, true},
      {"preempted", "stopped", "m-4-4h8v8h-8z", true, false},
+     {"early_stop", "stopped early", "m-4-4h8v8h-8z", true, false},
      {"resume", "resumed", "", true, false},
      {"non_finite", "not finite", "m0-5 5 5-5 5-5-5z", false, true},
      {"skipped_update", "update left out", "m-4-4 8 8m0-8-8 8", false, false},

@@ -46,7 +46,8 @@ std::string format_note(const Json& description);
 
 /// What somebody who watches a run should look at.
 struct Alert {
-  std::string event;  ///< "advice", "failure", "skipped_update", "rollback", "non_finite"
+  std::string event;  ///< "advice", "failure", "skipped_update", "rollback", "non_finite",
+                      ///< "early_stop"
   std::string text;
   double seconds = 0;  ///< since 1970, UTC
 };
