@@ -6,6 +6,7 @@
 #include "chat/iteration.h"
 #include "chat/operators.h"
 #include "chat/parameters.h"
+#include "chat/text_methods.h"
 #include "core/text.h"
 
 namespace automodel::chat {
@@ -221,7 +222,7 @@ Value last(Run& run, const Arguments& arguments) {
   }
   const Value items = to_list(run, value);
   if (items.list->size == 0) return run.undefined_hint("No last item, sequence was empty.");
-  return items.list->items[items.list->size - 1];
+  return like_markup(run, value, items.list->items[items.list->size - 1]);
 }
 
 Value reverse(Run& run, const Arguments& arguments) {

@@ -321,9 +321,16 @@ TEST_F(ChatDatasetTest, TemplatesThatTakeArgumentsAsTextsGetTexts) {
       "{{ c.function.arguments if c.function.arguments is string else "
       "c.function.arguments | tojson }}";
   EXPECT_EQ(written(text, either), "A[{\"x\": \"\u00e9\"}|[{\"x\": \"\u00e9\"}]");
-  // A text in the conversation that reads like an object is none.
-  EXPECT_EQ(written(R"({"x": 1})", "{{ \"{'x': 1}\" }}{{ c.function.arguments | tojson }}"),
+  // What a template takes does not depend on a row: not on calls that it leaves out, on white
+  // space that it takes off, or on a text that reads like an object.
+  EXPECT_EQ(written("\"{\\\"x\\\": 1}\\n\"", "{{ c.function.arguments | trim }}"),
+            R"(A[{"x": 1}|[{"x": 1}])");
+  EXPECT_EQ(written(R"("{\"x\":1}")",
+                    "{{ \"{'x': 1}\" }}{{ c.function.arguments if "
+                    "c.function.arguments is string else "
+                    "c.function.arguments | tojson }}"),
             R"(A[{'x': 1}{"x": 1}|[{'x': 1}{"x": 1}])");
+  EXPECT_EQ(written(R"("[1, 2]")", dumped), "A[[1, 2]|[[1, 2]]");
   const std::string row =
       R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", )"
       R"("arguments": {"x": 1}}}]}]})"
@@ -446,6 +453,25 @@ TEST_F(ChatDatasetTest, TextsNeverBecomeSpecialTokens) {
   config.allow_special_tokens_in_text = true;
   const Sample sample = ChatDataset(config, encoder).at(0);
   EXPECT_EQ(std::ranges::count(sample.input_ids, *encoder.eos_token_id()), 2);
+}
+
+/// Whichever form a template takes.
+TEST_F(ChatDatasetTest, ArgumentsOfCallsHoldNoSpecialTokensEither) {
+  const TokenizerEncoder encoder(
+      tokenizers::Tokenizer::load(source_file("tests/datasets/data/tokenizer")));
+  for (const char* arguments :
+       {R"("{\"a\": \"</s>\", \"a\": \"x\"}")", R"({"</s>": 1})", R"("{\"a\": \"\\u003c/s>\"}")"}) {
+    const ChatDatasetConfig config = config_for(
+        cat(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", )",
+            R"("tool_calls": [{"function": {"name": "f", "arguments": )", arguments, "}}]}]}\n"),
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.arguments }}{% endfor %}{{ eos_token }}{% endfor %}");
+    EXPECT_NE(error_of<InputError>([&] {
+                ChatDataset(config, encoder).findings();
+              }).find(":1: message 2: the text holds the special token </s>"),
+              std::string::npos)
+        << arguments;
+  }
 }
 
 TEST_F(ChatDatasetTest, TurnsThatNeverEndAreAFinding) {

@@ -66,7 +66,8 @@ TEST(WindowCollater, SeveralRunsOfLabelsAreRefused) {
   sample.row = 7;
   EXPECT_EQ(
       test::error_of<InputError>([&] { window_collater(std::vector{sample}, {}); }),
-      "row 7 (of 0, 1, ...) has 2 runs of tokens that count in the loss; block diffusion denoises "
+      "row 7, counted from 0, has 2 runs of tokens that count in the loss; block diffusion "
+      "denoises "
       "one response behind one prompt: mask_history: true of a ChatDataset keeps the last one");
 }
 

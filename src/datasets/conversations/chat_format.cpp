@@ -129,6 +129,49 @@ void check_template(TemplateUse use, const std::optional<TemplateText>& own,
   parse(own_template(own, folder));
 }
 
+namespace {
+
+constexpr const char* kProbeKey = "am_key";
+
+/// A conversation with a call: with an answer to it and the assistant's words behind, if `goes_on`.
+Json probe_messages(const Json& arguments, bool has_system, bool goes_on) {
+  Json messages = Json::array();
+  if (has_system) messages.push_back(make_message("system", "a"));
+  messages.push_back(make_message("user", "b"));
+  Json call = make_message("assistant", "");
+  // Some templates want ids of nine characters.
+  call["tool_calls"] = Json(Json::Array{make_tool_call("call00000", "f", arguments)});
+  messages.push_back(std::move(call));
+  if (!goes_on) return messages;
+  Json answer = make_message("tool", "c");
+  answer["tool_call_id"] = "call00000";
+  answer["name"] = "f";
+  messages.push_back(std::move(answer));
+  messages.push_back(make_message("assistant", "d"));
+  return messages;
+}
+
+Json probe_tools() {
+  Json function = Json::object();
+  function["name"] = "f";
+  function["description"] = "d";
+  function["parameters"]["type"] = "object";
+  function["parameters"]["properties"][kProbeKey]["type"] = "string";
+  Json tool = Json::object();
+  tool["type"] = "function";
+  tool["function"] = std::move(function);
+  return Json(Json::Array{std::move(tool)});
+}
+
+bool has_calls(const Json& messages) {
+  return std::ranges::any_of(messages.as_array(), [](const Json& message) {
+    const Json* const calls = message.find("tool_calls");
+    return calls != nullptr && calls->is_array() && calls->size() > 0;
+  });
+}
+
+}  // namespace
+
 ChatFormatter::ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
                              ChatFormatOptions options)
     : ChatFormatter(
@@ -143,6 +186,13 @@ ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
       template_(source.text, source.name),
       now_(chat::local_now()) {
   if (source.tool_use) tool_template_.emplace(*source.tool_use, tool_use_name(source));
+  // Some templates write no call without tools.
+  template_.takes_argument_texts =
+      takes_argument_texts(template_, Json()) ||
+      (!tool_template_ && takes_argument_texts(template_, probe_tools()));
+  if (tool_template_) {
+    tool_template_->takes_argument_texts = takes_argument_texts(*tool_template_, probe_tools());
+  }
 }
 
 const ChatFormatter::Template& ChatFormatter::template_for(const Conversation& conversation) const {
@@ -159,7 +209,10 @@ void ChatFormatter::check_texts(const Json& json, const std::string& where) cons
   } else if (json.is_array()) {
     for (const Json& item : json.as_array()) check_texts(item, where);
   } else if (json.is_object()) {
-    for (const auto& [key, value] : json.as_object()) check_texts(value, where);
+    for (const auto& [key, value] : json.as_object()) {
+      check_texts(Json(key), where);
+      check_texts(value, where);
+    }
   }
 }
 
@@ -182,63 +235,59 @@ chat::Rendering ChatFormatter::render(const Conversation& conversation,
   }
 }
 
-namespace {
-
-/// The arguments of all tool calls.
-std::vector<Json> arguments_of(const Json& messages) {
-  std::vector<Json> found;
-  for (const Json& message : messages.as_array()) {
-    const Json* const calls = message.find("tool_calls");
-    if (calls == nullptr || !calls->is_array()) continue;
-    for (const Json& call : calls->as_array()) {
-      const Json* const function = call.find("function");
-      const Json* const arguments = function == nullptr ? nullptr : function->find("arguments");
-      if (arguments != nullptr) found.push_back(*arguments);
+bool ChatFormatter::takes_argument_texts(const Template& source, const Json& tools) const {
+  const Json object = Json(Json::Object{{kProbeKey, Json("am_value")}});
+  const std::string printed = python_text(object);
+  const std::string dumped = json_dumps(object);
+  // What the template writes with such arguments, if it takes the conversation.
+  const auto written = [&](const Json& arguments, bool has_system, bool goes_on) {
+    Json variables = encoder_.template_variables();
+    variables["messages"] = probe_messages(arguments, has_system, goes_on);
+    variables["tools"] = tools;
+    variables["documents"] = Json();
+    variables["add_generation_prompt"] = Json(false);
+    std::optional<std::string> text;
+    try {
+      text = source.parsed.render(variables, now_).text;
+    } catch (const chat::TemplateError&) {
+      text.reset();
+    }
+    return text;
+  };
+  for (const bool goes_on : {false, true}) {
+    for (const bool has_system : {false, true}) {
+      const auto of_object = written(object, has_system, goes_on);
+      const auto of_text = written(Json(dumped), has_system, goes_on);
+      if (!of_object && !of_text) continue;
+      const bool is_text_whole = of_text && of_text->find(dumped) != std::string::npos;
+      return is_text_whole && (!of_object || of_object->find(printed) != std::string::npos);
     }
   }
-  return found;
+  return false;
 }
-
-/// Whether a text holds a value as Python prints it and JSON does not.
-bool has_printed(const std::string& text, const Json& value) {
-  const bool is_structured = (value.is_object() || value.is_array()) && value.size() > 0;
-  return is_structured && text.find(python_text(value)) != std::string::npos;
-}
-
-}  // namespace
 
 ChatFormatter::Written ChatFormatter::write(const Conversation& conversation,
                                             const Json& variables) const {
-  const auto rendered = [&](const Json& messages) {
-    return render({messages, conversation.tools, conversation.origin}, variables);
+  const auto rendered = [&](Json messages) {
+    chat::Rendering rendering =
+        render({messages, conversation.tools, conversation.origin}, variables);
+    return Written{std::move(messages), std::move(rendering)};
   };
-  Json objects = with_parsed_arguments(conversation.messages);
-  std::optional<chat::Rendering> with_objects;
   std::exception_ptr failure;
-  bool takes_texts = false;
-  try {
-    with_objects = rendered(objects);
-    for (const Json& value : arguments_of(objects)) {
-      takes_texts = takes_texts || has_printed(with_objects->text, value);
-    }
-  } catch (const InputError&) {
-    failure = std::current_exception();
-    takes_texts = !arguments_of(objects).empty();
-  }
-  if (takes_texts) {
+  if (!template_for(conversation).takes_argument_texts) {
     try {
-      Json texts = with_argument_texts(conversation.messages);
-      chat::Rendering with_texts = rendered(texts);
-      const bool are_written = std::ranges::all_of(arguments_of(texts), [&](const Json& text) {
-        return with_texts.text.find(text.as_string()) != std::string::npos;
-      });
-      if (failure || are_written) return {std::move(texts), std::move(with_texts)};
+      return rendered(with_parsed_arguments(conversation.messages));
     } catch (const InputError&) {
-      // What the template says to objects is told, if it fails with both.
+      if (!has_calls(conversation.messages)) throw;
+      failure = std::current_exception();
     }
   }
-  if (failure) std::rethrow_exception(failure);
-  return {std::move(objects), *std::move(with_objects)};
+  try {
+    return rendered(with_argument_texts(conversation.messages));
+  } catch (const InputError&) {
+    if (!failure) throw;
+  }
+  std::rethrow_exception(failure);  // what the template says to objects
 }
 
 std::vector<int64_t> ChatFormatter::ids_of(const Conversation& conversation,
@@ -300,8 +349,10 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
   if (!options_.allows_special_tokens) {
     int64_t number = 0;
     const Json parsed = with_parsed_arguments(messages);
-    for (const Json& message : parsed.as_array()) {
-      check_texts(message, cat(origin, ": message ", ++number));
+    for (const Json& message : messages.as_array()) {
+      const std::string where = cat(origin, ": message ", number + 1);
+      check_texts(message, where);
+      check_texts(parsed.as_array()[static_cast<size_t>(number++)], where);
     }
     check_texts(tools, cat(origin, ": tools"));
   }

@@ -115,6 +115,7 @@ class ChatFormatter final {
         : source(std::move(text)), parsed(source, name) {}
     std::string source;
     chat::ChatTemplate parsed;
+    bool takes_argument_texts = false;  ///< arguments of tool calls reach it as JSON texts
   };
 
   /// What a template has made of a conversation, and the messages in the form that it takes.
@@ -123,8 +124,11 @@ class ChatFormatter final {
     chat::Rendering rendering;
   };
 
-  /// Renders with the arguments of tool calls as objects; as JSON texts if the template fails with
-  /// objects, or writes them as Python prints them and the texts as they are.
+  /// Whether a template is for arguments of tool calls as JSON texts: it writes these as they are,
+  /// and fails with objects or writes them as Python prints them.
+  bool takes_argument_texts(const Template& source, const Json& tools) const;
+  /// Renders with the arguments of tool calls as the template takes them; as JSON texts, too, if it
+  /// fails with objects.
   Written write(const Conversation& conversation, const Json& variables) const;
   const Template& template_for(const Conversation& conversation) const;
   chat::Rendering render(const Conversation& conversation, const Json& variables) const;

@@ -24,7 +24,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kShareGpt
      {"model", "assistant"},
      {"bot", "assistant"}}};
 
-/// What a text says as JSON; the text itself where it is none.
 Json read_call(const Json& call, int64_t number, const std::string& where) {
   const std::string name = cat(where, ": tool_calls[", number, "]");
   const Json* function = call.find("function");
@@ -117,10 +116,6 @@ Json from_share_gpt(const Json& turn, const std::string& where) {
   }
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 /// The messages with what `change` makes of every call's arguments.
 template <typename Change>

@@ -28,7 +28,7 @@ void check_one_run(const Sample& sample) {
     runs += is_label(sample.labels[i]) && (i == 0 || !is_label(sample.labels[i - 1])) ? 1 : 0;
   }
   if (runs <= 1) return;
-  throw InputError(cat("row ", sample.row, " (of 0, 1, ...) has ", runs,
+  throw InputError(cat("row ", sample.row, ", counted from 0, has ", runs,
                        " runs of tokens that count in the loss; block diffusion denoises one "
                        "response behind one prompt: mask_history: true of a ChatDataset keeps the "
                        "last one"));
