@@ -14,6 +14,7 @@
 #include "cli/spaced_values.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/system_limits.h"
 #include "recipes/check/check_recipe.h"
 #include "recipes/commands/inspect_data.h"
@@ -117,7 +118,15 @@ class RecipeArguments final {
   }
 
  private:
-  /// An option that only other commands have is a mistake, unless its value is a section's.
+  /// A recipe's key that is no section: seed.
+  static bool is_plain_key(const std::string& name) {
+    const Json schema = recipes::recipe_schema();
+    const Json* const key = schema.at("properties").find(name);
+    return key != nullptr && !key->contains("properties");
+  }
+
+  /// An option that only other commands have is a mistake, unless it is a key of recipes, or its
+  /// value is a section's.
   void refuse_option_of_another(const std::string& argument) const {
     const std::string name = argument.substr(0, argument.find('='));
     if (!name.starts_with("--") || argument.substr(name.size()).starts_with("={")) return;
@@ -125,7 +134,7 @@ class RecipeArguments final {
     for (const CLI::App* other : command_.get_parent()->get_subcommands({})) {
       if (other->get_option_no_throw(name) != nullptr) having.push_back(other->get_name());
     }
-    if (having.empty()) return;
+    if (having.empty() || is_plain_key(name.substr(2))) return;
     const bool counts_ranks =
         name.starts_with("--nproc") && command_.get_option_no_throw("--world-size") != nullptr;
     throw UserError(cat("automodel ", command_.get_name(), " has no option ", name, "; ",

@@ -101,6 +101,9 @@ TEST(CliTest, AnOptionOfAnotherCommandIsNoKey) {
   const ProgramResult size = automodel({"run", kSmoke, "--world-size=2"});
   EXPECT_EQ(size.status, 2);
   EXPECT_EQ(size.err, "automodel run has no option --world-size; check, plan have it\n");
+  // `generate` has an option of this name; a recipe has a key.
+  const ProgramResult seed = automodel({"check", kSmoke, "--seed", "7"});
+  EXPECT_EQ(seed.status, 0) << seed.err;
 }
 
 TEST(CliTest, AMisspeltOptionIsNoKey) {
