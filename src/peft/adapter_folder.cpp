@@ -170,9 +170,9 @@ std::string scale_fault(const AdapterConfig& there, const PeftConfig& here) {
   const bool has_patterns = !there.rank_pattern.is_empty() || !there.alpha_pattern.is_empty();
   if (there.use_rslora && has_patterns) {
     return "it is scaled by the root of each layer's own rank (use_rslora with rank_pattern or "
-           "alpha_pattern), which no recipe can say; automodel merge-lora merges it";
+           "alpha_pattern), which automodel merge-lora alone reads";
   }
-  if (std::abs(there.scale() - scale) > 1e-9 * scale) {
+  if (std::abs(there.scale() - scale) > 1e-9 * std::abs(scale)) {
     return cat("it is scaled by ", there.scale(), ", the recipe's by alpha / dim = ", scale);
   }
   if (there.alpha_pattern.entries() != here.alpha_pattern.entries()) {
@@ -190,7 +190,7 @@ std::string expert_scale_fault(const AdapterConfig& there, const PeftConfig& her
     const int64_t rank = part.shape[1];
     const double scale = here.alpha / static_cast<double>(rank);
     const double found = there.scale(rank, there.alpha);
-    if (std::abs(found - scale) > 1e-9 * scale) {
+    if (std::abs(found - scale) > 1e-9 * std::abs(scale)) {
       return cat("its experts are scaled by ", found, ", the recipe's by alpha / ", rank, " = ",
                  scale);
     }

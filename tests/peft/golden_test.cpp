@@ -277,8 +277,7 @@ TEST(RsLoraTest, PatternsAreMergedAsByPeft) {
   EXPECT_EQ(find_adapter_fault(data_folder(name), adapted.config, *adapted.model),
             cat("the adapter in ", data_folder(name),
                 " does not fit: it is scaled by the root of each layer's own rank (use_rslora with "
-                "rank_pattern or alpha_pattern), which no recipe can say; automodel merge-lora "
-                "merges it"));
+                "rank_pattern or alpha_pattern), which automodel merge-lora alone reads"));
 }
 
 /// Its product is not with the weight as it lies, and upstream's is no linear layer.

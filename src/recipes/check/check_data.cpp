@@ -1,6 +1,7 @@
 #include "recipes/check/check_data.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -265,16 +266,21 @@ void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
 
 }  // namespace
 
+namespace {
+
 /// Megatron's data have as many samples as are asked for.
 void check_num_train_samples(const Recipe& recipe, Diagnostics& diagnostics) {
   const Node* const asked = recipe.dataset.node.find("num_train_samples");
   const auto& steps = recipe.step_scheduler.max_steps;
   if (asked == nullptr || !asked->int_value() || !steps) return;
-  const int64_t wanted = *steps * recipe.step_scheduler.global_batch_size;
-  if (*asked->int_value() >= wanted) return;
+  const int64_t batch = recipe.step_scheduler.global_batch_size;
+  if (*asked->int_value() / batch >= *steps || *steps > INT64_MAX / batch) return;
+  const int64_t wanted = *steps * batch;
   diagnostics.error(*asked, cat("num_train_samples ", *asked->int_value(),
                                 " is less than max_steps * global_batch_size, ", wanted));
 }
+
+}  // namespace
 
 void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
   check_num_train_samples(recipe, diagnostics);
