@@ -91,7 +91,7 @@ class GenerateCommand final {
     command.add_flag("--sample", options_.does_sample,
                      "draw tokens, as the model's generation_config.json says");
     command.add_option("--temperature", options_.temperature,
-                       "draw tokens, of probabilities softened by this");
+                       "draw tokens, of probabilities softened by this (0: the most likely ones)");
     command.add_option("--top-k", options_.top_k, "draw among so many most likely tokens (0: all)");
     command.add_option("--top-p", options_.top_p,
                        "draw among the most likely tokens that have this probability together");
@@ -103,7 +103,12 @@ class GenerateCommand final {
 
   int run() {
     check_at_least_1("--max-new-tokens", options_.max_new_tokens);
-    check_choice("--temperature", "temperature", options_.temperature);
+    if (options_.temperature != 0.0) {
+      check_choice("--temperature", "temperature", options_.temperature);
+    }
+    if (options_.seed && *options_.seed < 0) {
+      throw UserError(cat("--seed must be at least 0, found ", *options_.seed));
+    }
     check_choice("--top-k", "top_k", options_.top_k);
     check_choice("--top-p", "top_p", options_.top_p);
     options_.is_on_device = device_ == "cuda";

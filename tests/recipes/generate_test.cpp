@@ -78,6 +78,15 @@ TEST(GenerateTest, AnAdapterWritesWhatItsMergedModelWrites) {
             0);
   const std::string merged = written({folder.file("merged")});
   EXPECT_EQ(written({adapter, "--base", base}), merged);
+  // A model under it may be a run's; files of the model beside an adapter are not what answers.
+  std::filesystem::create_directories(folder.file("base_run/LATEST/model"));
+  std::filesystem::copy(base, folder.file("base_run/LATEST/model/consolidated"));
+  EXPECT_EQ(written({adapter, "--base", folder.file("base_run")}), merged);
+  std::filesystem::copy(adapter, folder.file("both"));
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(path_join(base, name), path_join(folder.file("both"), name));
+  }
+  EXPECT_EQ(written({folder.file("both"), "--base", base}), merged);
   EXPECT_NE(written({base}), merged);
   // As a run's checkpoint, whose adapter says which model it is of.
   std::filesystem::create_directories(folder.file("run/LATEST"));
@@ -122,7 +131,8 @@ TEST(GenerateTest, TokensAreDrawnAsTheFolderAndTheOptionsSay) {
   EXPECT_NE(written({"--temperature=2", "--seed=7"}), drawn);
   EXPECT_NE(two_lines(drawn).first, two_lines(drawn).second);  // each prompt draws its own
   EXPECT_EQ(written({"--top-k=1"}), likely);
-  EXPECT_EQ(written({"--top-p=0.000001"}), likely);
+  EXPECT_EQ(written({"--top-p=0"}), likely);
+  EXPECT_EQ(written({"--temperature=0"}), likely);
   folder.write("model/generation_config.json",
                R"({"do_sample": true, "temperature": 2.0, "num_beams": 4})");
   EXPECT_EQ(written({"--sample"}), drawn);
@@ -164,6 +174,8 @@ TEST(GenerateTest, WhatCannotWriteIsNamed) {
               HasSubstr("far names it: give the model that it was trained with by --base"));
   folder.write("step_1/manifest.json", "{}");
   EXPECT_THAT(told("step_1"), HasSubstr("step_1 has no exported model: automodel export "));
+  EXPECT_THAT(generated({folder.file("nowhere"), "x", "--base", folder.path()}).err,
+              HasSubstr("nowhere is not there"));
   const ProgramResult nowhere = generated({folder.file("nowhere"), "x"});
   EXPECT_EQ(nowhere.status, 3);
   EXPECT_THAT(nowhere.err, HasSubstr("nowhere"));
@@ -181,11 +193,16 @@ TEST(GenerateTest, WhatCannotWriteIsNamed) {
   EXPECT_THAT(generated({folder.file("model"), "x", "--base", folder.file("model")}).err,
               HasSubstr("--base is the model under an adapter"));
   EXPECT_THAT(generated({folder.file("model"), "x", "--top-p=1.5"}).err,
-              HasSubstr("--top-p: top_p is 1.5, right is a number above 0, at most 1"));
+              HasSubstr("--top-p: top_p is 1.5, right is a number from 0 to 1"));
   folder.write("model/generation_config.json", R"({"temperature": -1})");
-  const ProgramResult wrong = generated({folder.file("model"), "x"});
+  EXPECT_EQ(generated({folder.file("model"), "x", "--max-new-tokens=1"}).status, 0);
+  const ProgramResult wrong = generated({folder.file("model"), "x", "--sample"});
   EXPECT_EQ(wrong.status, 3);
   EXPECT_THAT(wrong.err, HasSubstr("generation_config.json: temperature is -1, right is"));
+  EXPECT_THAT(generated({folder.file("model"), "x", "--seed=-1"}).err,
+              HasSubstr("--seed must be at least 0, found -1"));
+  EXPECT_THAT(generated({folder.file("model"), "x", "--seed=1", "--max-new-tokens=1"}).err,
+              HasSubstr("--seed has no effect: nothing is drawn"));
 }
 
 }  // namespace

@@ -113,6 +113,13 @@ TEST(ToolCallRunTest, AModelLearnsToCallAndScoresTheSameOnEveryMesh) {
             {3, {"--distributed.strategy=ddp", draws[0], "--step_scheduler.global_batch_size=24"}}),
       drawn);
   EXPECT_EQ(asked("not_drawn", {}), one);
+  write_file_atomic(
+      path_join(folder.file("run/LATEST/model/consolidated"), "generation_config.json"),
+      R"({"temperature": 0.0})");
+  EXPECT_EQ(asked("not_drawn_at_all", {}), one);  // what only draws read is not read
+  std::vector<std::string> drawing = trained;
+  drawing.push_back(draws[0]);
+  EXPECT_THAT(calling("check", drawing).out, HasSubstr("temperature is 0, right is a number"));
 }
 
 TEST(ToolCallRunTest, PromptsThatAreTooLongAreSkippedAndCounted) {

@@ -15,16 +15,20 @@ namespace {
 /// The folder's generation_config.json; an empty object where there is none.
 Json generation_config(const std::string& folder) {
   const std::string path = path_join(folder, "generation_config.json");
-  return !folder.empty() && path_exists(path) ? Json::parse_file(path) : Json::object();
+  if (folder.empty() || !path_exists(path)) return Json::object();
+  Json config = Json::parse_file(path);
+  if (!config.is_object()) throw InputError(cat(path, ": an object is expected"));
+  return config;
 }
 
 /// A key that changes what transformers writes, unless it has this value or none.
 struct OtherKey {
   std::string_view name;
   double neutral;
+  bool is_of_draws = false;  ///< acts where tokens are drawn
 };
 
-constexpr std::array<OtherKey, 20> kOtherKeys = {{{"num_beams", 1},
+constexpr std::array<OtherKey, 23> kOtherKeys = {{{"num_beams", 1},
                                                   {"no_repeat_ngram_size", 0},
                                                   {"encoder_no_repeat_ngram_size", 0},
                                                   {"encoder_repetition_penalty", 1},
@@ -41,9 +45,12 @@ constexpr std::array<OtherKey, 20> kOtherKeys = {{{"num_beams", 1},
                                                   {"penalty_alpha", 0},
                                                   {"stop_strings", 0},
                                                   {"watermarking_config", 0},
-                                                  {"typical_p", 1},
-                                                  {"epsilon_cutoff", 0},
-                                                  {"eta_cutoff", 0}}};
+                                                  {"dola_layers", 0},
+                                                  {"token_healing", 0},
+                                                  {"top_h", 1, true},
+                                                  {"typical_p", 1, true},
+                                                  {"epsilon_cutoff", 0, true},
+                                                  {"eta_cutoff", 0, true}}};
 
 bool is_neutral(const Json& value, double neutral) {
   if (value.is_null() || (value.is_bool() && !value.as_bool())) return true;
@@ -89,31 +96,37 @@ std::string choice_fault(std::string_view name, double value) {
   const auto unless = [&](bool is_right, const char* right) {
     return is_right ? std::string() : cat(name, " is ", value, ", right is ", right);
   };
-  if (name == "top_k")
-    return unless(value >= 0 && value == std::floor(value) && value < 1e9,
-                  "a whole number from 0 (all tokens)");
-  if (name == "top_p") return unless(value > 0 && value <= 1, "a number above 0, at most 1");
-  if (name == "min_p") return unless(value >= 0 && value <= 1, "a number from 0 to 1");
-  return unless(value > 0 && std::isfinite(value), "a number above 0");
+  if (name == "top_k") {
+    return unless(value >= 0 && value == std::floor(value) && value <= 1e9,
+                  "a whole number from 0 (all tokens) to 1e9");
+  }
+  if (name == "top_p" || name == "min_p") {
+    return unless(value >= 0 && value <= 1, "a number from 0 to 1");
+  }
+  return unless(value >= 1e-5 && value <= 1e5, "a number from 1e-5 to 1e5");
 }
 
-FolderChoice folder_choice(const std::string& folder) {
+FolderChoice folder_choice(const std::string& folder, bool does_sample) {
   const Json config = generation_config(folder);
   FolderChoice found;
   models::TokenChoice& choice = found.choice;
+  choice.does_sample = does_sample;
   choice.top_k = 50;  // transformers' default
   try {
     take(config, "repetition_penalty", choice.repetition_penalty);
-    take(config, "temperature", choice.temperature);
-    take(config, "top_k", choice.top_k);
-    take(config, "top_p", choice.top_p);
-    take(config, "min_p", choice.min_p);
+    if (does_sample) {
+      take(config, "temperature", choice.temperature);
+      take(config, "top_k", choice.top_k);
+      take(config, "top_p", choice.top_p);
+      take(config, "min_p", choice.min_p);
+    }
   } catch (const InputError& error) {
     throw InputError(cat(path_join(folder, "generation_config.json"), ": ", error.what()));
   }
   for (const OtherKey& other : kOtherKeys) {
     const Json* const value = config.find(other.name);
     if (value == nullptr || is_neutral(*value, other.neutral)) continue;
+    if (other.is_of_draws && !does_sample) continue;
     found.without_effect.emplace_back(other.name);
   }
   return found;

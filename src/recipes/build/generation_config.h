@@ -18,14 +18,15 @@ std::vector<int64_t> end_tokens(std::optional<int64_t> of_tokenizer, const Json&
 
 /// How a model's folder says that tokens are chosen.
 struct FolderChoice {
-  models::TokenChoice choice;  ///< draws nothing: whoever asks says so
-  std::vector<std::string>
-      without_effect;  ///< keys of the file that change what transformers writes
+  models::TokenChoice choice;
+  /// Keys of the file that change what transformers writes, and not what is written here.
+  std::vector<std::string> without_effect;
 };
 
 /// Reads a folder's generation_config.json, with transformers' values for what it leaves out. ""
-/// and a folder without the file: those alone. Throws InputError for a value that is none.
-FolderChoice folder_choice(const std::string& folder);
+/// and a folder without the file: those alone. Unless tokens are drawn, only what acts then is
+/// read. Throws InputError for a value that is none.
+FolderChoice folder_choice(const std::string& folder, bool does_sample);
 
 /// What is wrong with a value of TokenChoice; "" if nothing is. `name`: its member's name.
 std::string choice_fault(std::string_view name, double value);

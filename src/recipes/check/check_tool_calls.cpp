@@ -5,7 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "core/error.h"
 #include "core/text.h"
+#include "recipes/build/generation_config.h"
 #include "recipes/check/place_of.h"
 
 namespace automodel::recipes {
@@ -47,6 +49,11 @@ void check_company_of_tool_calls(const Recipe& recipe, Diagnostics& diagnostics)
 void check_tool_calls(const Recipe& recipe, int64_t num_ranks, Diagnostics& diagnostics) {
   if (!recipe.tool_calls) return;
   const ToolCallEvalSection& section = recipe.tool_calls->section;
+  try {
+    folder_choice(recipe.model.folder, section.do_sample);
+  } catch (const UserError& error) {
+    diagnostics.error(place_of(recipe, "tool_call_eval", "do_sample"), error.what());
+  }
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
   if (section.metric_prefix.empty() || std::ranges::any_of(section.metric_prefix, is_control)) {
     diagnostics.error(place_of(recipe, "tool_call_eval", "metric_prefix"),

@@ -26,14 +26,36 @@ bool has_model(const std::string& folder) {
   return path_exists(path_join(folder, "config.json"));
 }
 
+/// A run's latest checkpoint; a checkpoint itself.
+std::string checkpoint_of(const std::string& folder) {
+  const std::string latest = path_join(folder, "LATEST");
+  return path_exists(latest) ? latest : folder;
+}
+
 bool has_adapter(const std::string& folder) {
   return path_exists(path_join(folder, peft::kAdapterConfigName));
+}
+
+/// The folder itself, the one that a checkpoint was exported to, or that of a run's latest one.
+/// Throws UserError for a checkpoint that was not exported.
+std::string folder_of(const std::string& named) {
+  const std::string model = local_model(named);
+  if (!path_exists(model)) throw InputError(cat(model, " is not there"));
+  if (has_model(model)) return model;
+  const std::string checkpoint = checkpoint_of(model);
+  const std::string exported = path_join(checkpoint, "model/consolidated");
+  if (has_model(exported)) return exported;
+  if (path_exists(path_join(checkpoint, "manifest.json"))) {
+    throw UserError(cat(checkpoint, " has no exported model: automodel export ", checkpoint,
+                        " OUT writes one"));
+  }
+  return model;
 }
 
 /// The model of an adapter: the one that is given, or that the adapter's configuration names, as a
 /// path or on the hub. Throws UserError where there is none.
 std::string base_of(const std::string& adapter, const std::string& given) {
-  if (!given.empty()) return local_model(given);
+  if (!given.empty()) return folder_of(given);
   const std::string named = peft::read_adapter_config(adapter).base;
   const char* const right = "give the model that it was trained with by --base";
   if (named.empty()) throw UserError(cat(adapter, " does not say which model it is of: ", right));
@@ -60,38 +82,36 @@ Sources sources_of_adapter(const std::string& adapter, const std::string& base) 
   return {model, adapter, has_tokenizer ? adapter : model};
 }
 
-/// The folder itself, the one that a checkpoint was exported to, or that of a run's latest one.
-/// `base`: the model of an adapter, "" for the one that it names. Throws UserError for a checkpoint
-/// that was not exported.
+/// Of a folder or name, of a run or of its checkpoint. An adapter comes before the weights that may
+/// lie beside it, as in transformers. `base`: the model under it, "" for the one that it names.
 Sources sources_of(const std::string& named, const std::string& base) {
-  const std::string model = local_model(named);
-  if (has_model(model)) return {model, "", model};
-  const std::string latest = path_join(model, "LATEST");
-  const std::string checkpoint = path_exists(latest) ? latest : model;
-  const std::string exported = path_join(checkpoint, "model/consolidated");
-  if (has_model(exported)) return {exported, "", exported};
-  for (const std::string& folder : {model, path_join(checkpoint, "model")}) {
-    if (has_adapter(folder)) return sources_of_adapter(folder, base);
+  const std::string folder = local_model(named);
+  for (const std::string& adapter : {folder, path_join(checkpoint_of(folder), "model")}) {
+    if (has_adapter(adapter)) return sources_of_adapter(adapter, base);
   }
-  if (path_exists(path_join(checkpoint, "manifest.json"))) {
-    throw UserError(cat(checkpoint, " has no exported model: automodel export ", checkpoint,
-                        " OUT writes one"));
+  const std::string model = folder_of(folder);
+  if (!base.empty()) {
+    throw UserError(
+        cat("--base is the model under an adapter, and ", model, " is a model of its own"));
   }
   return {model, "", model};
 }
 
 /// How tokens are chosen: as the model's folder says, but for what the options say.
 models::TokenChoice choice_of(const std::string& folder, const GenerateOptions& options) {
-  FolderChoice found = folder_choice(folder);
+  const bool is_greedy = options.temperature == 0.0;
+  const bool does_sample =
+      !is_greedy && (options.does_sample || options.temperature || options.top_k || options.top_p);
+  FolderChoice found = folder_choice(folder, does_sample);
   for (const std::string& key : found.without_effect) {
     warn(cat(path_join(folder, "generation_config.json"), ": ", key, " has no effect here"));
   }
   models::TokenChoice& choice = found.choice;
-  choice.seed = options.seed;
-  choice.temperature = options.temperature.value_or(choice.temperature);
+  if (options.seed && !does_sample) warn("--seed has no effect: nothing is drawn (--sample draws)");
+  choice.seed = static_cast<uint64_t>(options.seed.value_or(42));
+  if (!is_greedy) choice.temperature = options.temperature.value_or(choice.temperature);
   choice.top_k = options.top_k.value_or(choice.top_k);
   choice.top_p = options.top_p.value_or(choice.top_p);
-  choice.does_sample = options.does_sample || options.temperature || options.top_k || options.top_p;
   return choice;
 }
 
@@ -142,10 +162,7 @@ Questions questions_of(const datasets::TextEncoder& encoder, const GenerateOptio
 
 int run_generate_command(const std::string& model, const GenerateOptions& options) {
   const Sources sources = sources_of(model, options.base);
-  if (sources.adapter.empty() && !options.base.empty()) {
-    throw UserError(
-        cat("--base is the model under an adapter, and ", sources.model, " is a model of its own"));
-  }
+  const models::TokenChoice choice = choice_of(sources.model, options);
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(sources.tokenizer));
   const auto [prompts, turn_end] = questions_of(encoder, options);
   const at::Device device = command_device(options.is_on_device);
@@ -170,8 +187,7 @@ int run_generate_command(const std::string& model, const GenerateOptions& option
   std::vector<int64_t> ends = end_tokens(encoder.eos_token_id(), writer.hf_config(), sources.model);
   if (turn_end) ends.push_back(*turn_end);
   writer.eval();
-  models::TextGenerator generator(
-      writer, device, {options.max_new_tokens, ends, choice_of(sources.model, options)});
+  models::TextGenerator generator(writer, device, {options.max_new_tokens, ends, choice});
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::vector<models::TokenIds> written = generator.write_on({prompts[i]}, {}, {i});
     std::cout << encoder.tokenizer().decode(written[0], /*skip_special_tokens=*/true) << std::endl;

@@ -16,8 +16,8 @@ struct GenerateOptions {
   std::optional<double> temperature = std::nullopt;
   std::optional<int64_t> top_k = std::nullopt;
   std::optional<double> top_p = std::nullopt;
-  uint64_t seed = 42;
-  bool is_on_device = false;  ///< the first CUDA device, in place of the CPU
+  std::optional<int64_t> seed = std::nullopt;  ///< of what is drawn; 42 without
+  bool is_on_device = false;                   ///< the first CUDA device, in place of the CPU
 };
 
 /// `automodel generate`: prints what the model of a Hugging Face folder or name, of an adapter's

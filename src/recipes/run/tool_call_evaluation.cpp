@@ -97,9 +97,8 @@ void ToolCallEvaluation::read_prompts(const Recipe& recipe, Reporter& reporter) 
 
 /// As transformers chooses them: the folder's generation_config.json says how.
 void ToolCallEvaluation::choose_tokens(const Recipe& recipe, Reporter& reporter) {
-  FolderChoice found = folder_choice(recipe.model.folder);
+  FolderChoice found = folder_choice(recipe.model.folder, section_.do_sample);
   choice_ = found.choice;
-  choice_.does_sample = section_.do_sample;
   choice_.seed = static_cast<uint64_t>(recipe.seed);
   if (found.without_effect.empty() || evaluated_.ranks.rank() != 0) return;
   reporter.warning(cat("tool_call_eval: generation_config.json's ",
