@@ -347,13 +347,14 @@ void check_for_answers(const Json& messages, const std::string& origin) {
 ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
                                    const std::string& origin) const {
   if (!options_.allows_special_tokens) {
-    int64_t number = 0;
-    const Json parsed = with_parsed_arguments(messages);
-    for (const Json& message : messages.as_array()) {
-      const std::string where = cat(origin, ": message ", number + 1);
-      check_texts(message, where);
-      check_texts(parsed.as_array()[static_cast<size_t>(number++)], where);
-    }
+    const auto check = [&](const Json& all) {
+      int64_t number = 0;
+      for (const Json& message : all.as_array()) {
+        check_texts(message, cat(origin, ": message ", ++number));
+      }
+    };
+    check(messages);
+    if (has_calls(messages)) check(with_parsed_arguments(messages));  // texts behind escapes
     check_texts(tools, cat(origin, ": tools"));
   }
   Written written = write({messages, tools, origin}, Json::object());
