@@ -104,7 +104,7 @@ TEST(ToolCallRunTest, AModelLearnsToCallAndScoresTheSameOnEveryMesh) {
   // Drawn tokens are the same on every mesh too, and of the temperature that the folder says.
   write_file_atomic(
       path_join(folder.file("run/LATEST/model/consolidated"), "generation_config.json"),
-      R"({"temperature": 3.0, "top_k": 0})");
+      R"({"temperature": 0.7, "top_k": 0})");
   const std::vector<std::string> draws = {"--tool_call_eval.do_sample=true"};
   const std::string drawn = asked("drawn", {1, draws});
   EXPECT_NE(drawn, one);

@@ -109,7 +109,7 @@ models::TokenChoice choice_of(const std::string& folder, const GenerateOptions& 
   models::TokenChoice& choice = found.choice;
   if (options.seed && !does_sample) warn("--seed has no effect: nothing is drawn (--sample draws)");
   choice.seed = static_cast<uint64_t>(options.seed.value_or(42));
-  if (!is_greedy) choice.temperature = options.temperature.value_or(choice.temperature);
+  choice.temperature = options.temperature.value_or(choice.temperature);
   choice.top_k = options.top_k.value_or(choice.top_k);
   choice.top_p = options.top_p.value_or(choice.top_p);
   return choice;
