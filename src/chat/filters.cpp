@@ -51,10 +51,15 @@ Value attribute(Run& run, const Arguments& arguments) {
   return get_attribute(run, given[0], given[1]);
 }
 
+/// soft_str(value): a text is left what it is, Markup too.
+Value soft_text(Run& run, const Value& value) {
+  return value.is_string() ? value : run.text(to_text(run, value));
+}
+
 /// A method of str on soft_str(value), as a filter that takes nothing else.
 Value by_method(Run& run, const char* name, const char* method, const Arguments& arguments) {
   const Parameters given(name, arguments, {"s"}, 1);
-  const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
+  const Value text = soft_text(run, given[0]);
   return find_method(Kind::kString, method)->call(run, text, {});
 }
 
@@ -64,7 +69,7 @@ Value capitalize(Run& run, const Arguments& arguments) {
 
 Value center(Run& run, const Arguments& arguments) {
   const Parameters given("do_center", arguments, {"value", "width"}, 1);
-  const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
+  const Value text = soft_text(run, given[0]);
   const Value width = Value::from(given.integer(run, 1, 80));
   const Builtin* method = find_method(Kind::kString, "center");
   return method->call(run, text, {{&width, 1}, {}});
@@ -108,8 +113,7 @@ Value mark_safe(Run& run, const Arguments& arguments) {
 
 Value to_string(Run& run, const Arguments& arguments) {
   check_positional("soft_str", arguments, 1, 1);
-  const Value& value = arguments.positional[0];
-  return value.is_string() ? value : run.text(to_text(run, value));
+  return soft_text(run, arguments.positional[0]);
 }
 
 Value file_size(Run& run, const Arguments& arguments) {
@@ -229,8 +233,7 @@ Value format(Run& run, const Arguments& arguments) {
   if (arguments.positional.size() > 1 && !arguments.named.empty()) {
     throw Failure("can't handle positional and keyword arguments at the same time");
   }
-  const Value& first = arguments.positional[0];
-  const Value text = first.is_string() ? first : run.text(to_text(run, first));
+  const Value text = soft_text(run, arguments.positional[0]);
   Value values;
   if (!arguments.named.empty()) {
     values = Value::from(Kind::kDict, run.arena.make<Dict>());
@@ -408,16 +411,9 @@ Value to_json_value(Run& run, const Arguments& arguments) {
 
 Value trim(Run& run, const Arguments& arguments) {
   const Parameters given("do_trim", arguments, {"value", "chars"}, 1);
-  const Value text = given[0].is_string() ? given[0] : run.text(to_text(run, given[0]));
-  run.step_bytes(text.text->bytes.size());
-  if (!given.has(1) || given[1].is_none()) {
-    return like_markup(run, text, run.text_view(stripped(text.text->bytes, true, true)));
-  }
-  if (given[1].is_undefined()) fail_undefined(run, given[1]);
-  if (!given[1].is_string()) throw Failure("strip arg must be None or str");
-  const std::string_view kept =
-      stripped_of(run, text.text->bytes, given[1].text->bytes, true, true);
-  return like_markup(run, text, run.text_view(kept));
+  const Builtin* method = find_method(Kind::kString, "strip");
+  const Value characters = given[1];
+  return method->call(run, soft_text(run, given[0]), {{&characters, given.has(1) ? 1U : 0U}, {}});
 }
 
 Value truncate(Run& run, const Arguments& arguments) {
