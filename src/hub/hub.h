@@ -82,4 +82,7 @@ std::vector<std::string> model_files(const Repository& repository, const Snapsho
 void fetch_model_part(Hub& hub, const Repository& repository, const Snapshot& snapshot,
                       ModelPart part);
 
+/// Opens a model and fetches parts of it, in this order.
+Snapshot fetch_model(Hub& hub, const Repository& repository, const std::vector<ModelPart>& parts);
+
 }  // namespace automodel::hub

@@ -102,4 +102,10 @@ void fetch_model_part(Hub& hub, const Repository& repository, const Snapshot& sn
   }
 }
 
+Snapshot fetch_model(Hub& hub, const Repository& repository, const std::vector<ModelPart>& parts) {
+  Snapshot snapshot = hub.open(repository);
+  for (const ModelPart part : parts) fetch_model_part(hub, repository, snapshot, part);
+  return snapshot;
+}
+
 }  // namespace automodel::hub

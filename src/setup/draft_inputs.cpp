@@ -130,10 +130,8 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
     hub::Hub hub(patient_settings(), reporter);
     const hub::Repository repository{hub::RepositoryKind::kModel, name};
     const hub::Snapshot snapshot = fetched(name, [&] {
-      hub::Snapshot found = hub.open(repository);
-      hub::fetch_model_part(hub, repository, found, hub::ModelPart::kConfig);
-      hub::fetch_model_part(hub, repository, found, hub::ModelPart::kTokenizer);
-      return found;
+      return hub::fetch_model(hub, repository,
+                              {hub::ModelPart::kConfig, hub::ModelPart::kTokenizer});
     });
     facts.folder = snapshot.folder;
     for (const hub::HubFile& file : snapshot.files) files.push_back(file.path);

@@ -33,12 +33,10 @@ std::string local_model(const std::string& name_or_path) {
     try {
       hub::Hub hub(hub::Settings::from_environment(hub::process_environment(), std::nullopt),
                    reporter);
-      const hub::Snapshot snapshot = hub.open(repository);
-      for (const hub::ModelPart part :
-           {hub::ModelPart::kConfig, hub::ModelPart::kTokenizer, hub::ModelPart::kWeights}) {
-        hub::fetch_model_part(hub, repository, snapshot, part);
-      }
-      folder = snapshot.folder;
+      using hub::ModelPart;
+      folder = fetch_model(hub, repository,
+                           {ModelPart::kConfig, ModelPart::kTokenizer, ModelPart::kWeights})
+                   .folder;
     } catch (const hub::HubError& error) {
       throw hub::HubError(error.failure(), cat(error.what(), hub::local_hint(name_or_path)));
     }

@@ -43,10 +43,7 @@ HubInput model_input(const Node& place, const HubName& name, std::vector<hub::Mo
   const hub::Repository repository{hub::RepositoryKind::kModel, name.name,
                                    name.revision.value_or("main")};
   return {place, name.name, name.cache_dir, [repository, parts = std::move(parts)](hub::Hub& hub) {
-            const hub::Snapshot snapshot = hub.open(repository);
-            for (const hub::ModelPart part : parts) {
-              hub::fetch_model_part(hub, repository, snapshot, part);
-            }
+            hub::fetch_model(hub, repository, parts);
           }};
 }
 
