@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "models/generation_support.h"
 #include "models/golden_families.h"
 #include "models/golden_model.h"
 
@@ -21,23 +22,16 @@ namespace {
 using models::TokenIds;
 
 constexpr int64_t kNumNew = 24;
-constexpr const char* kFamily = "cohere_biases";  // which writes many different tokens
 
 const Json& goldens() {
   static const Json all = Json::parse_file(test::source_file("tests/golden/generation.json"));
   return all;
 }
 
-TokenIds ids_of(const Json& ids) {
-  TokenIds all;
-  for (const Json& id : ids.as_array()) all.push_back(id.as_int());
-  return all;
-}
-
 std::vector<TokenIds> prompts_of(const std::string& family) {
   std::vector<TokenIds> prompts;
   for (const Json& sample : goldens().at(family).as_array()) {
-    prompts.push_back(ids_of(sample.at("prompt")));
+    prompts.push_back(test::ids_of(sample.at("prompt")));
   }
   return prompts;
 }
@@ -73,21 +67,12 @@ TEST_P(WritingTest, TokensAreTransformers) {
   const std::vector<TokenIds> written = written_behind(*model, prompts_of(GetParam()), num_new);
   ASSERT_EQ(written.size(), samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
-    EXPECT_EQ(written[i], ids_of(samples[i].at("written"))) << "prompt " << i;
+    EXPECT_EQ(written[i], test::ids_of(samples[i].at("written"))) << "prompt " << i;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, WritingTest, testing::ValuesIn(written_families()),
                          [](const auto& info) { return info.param; });
-
-/// Logits of the last of `ids` by a forward of all of them.
-at::Tensor last_logits(models::CausalLM& model, const TokenIds& ids) {
-  const at::NoGradGuard no_grad;
-  tensor::Batch batch;
-  batch.input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
-  const at::Tensor hidden = model.hidden_states(batch);
-  return model.logits(hidden.narrow(1, batch.sequence_length() - 1, 1)).flatten();
-}
 
 TEST(TextGeneratorTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
   at::set_num_threads(1);
@@ -103,7 +88,7 @@ TEST(TextGeneratorTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       TokenIds ids = prompts[i];
       for (const int64_t token : written[i]) {
-        const at::Tensor logits = last_logits(*model, ids);
+        const at::Tensor logits = test::last_logits(*model, ids);
         // The token is the largest but for rounding.
         EXPECT_LE((logits.max() - logits[token]).item<float>(), 1e-4) << "after " << ids.size();
         ids.push_back(token);
@@ -115,9 +100,9 @@ TEST(TextGeneratorTest, EveryFamilyWritesWhatItsWholeSequencesSay) {
 }
 
 TEST(TextGeneratorTest, ASequenceEndsBehindItsEndTokenAndOthersGoOn) {
-  const auto model = test::load_golden_model(kFamily);
+  const auto model = test::load_golden_model(test::kWritingFamily);
   model->eval();
-  const std::vector<TokenIds> prompts = prompts_of(kFamily);
+  const std::vector<TokenIds> prompts = prompts_of(test::kWritingFamily);
   const std::vector<TokenIds> whole = written_behind(*model, prompts);
   const int64_t end = whole[0][2];
   const std::vector<TokenIds> cut = written_behind(*model, prompts, kNumNew, {end});
@@ -155,7 +140,7 @@ TEST(TextGeneratorTest, TakesTogetherWhatRotatesAlike) {
 
 /// A rank without prompts computes as many forwards as the one that has the most.
 TEST(TextGeneratorTest, RanksWithoutPromptsKeepStep) {
-  const auto model = test::load_golden_model(kFamily);
+  const auto model = test::load_golden_model(test::kWritingFamily);
   model->eval();
   models::TextGenerator decoder(*model, at::kCPU, {kNumNew, {}});
   int num_forwards = 0;
@@ -170,14 +155,14 @@ TEST(TextGeneratorTest, RanksWithoutPromptsKeepStep) {
 }
 
 TEST(TextGeneratorTest, LeavesTheModelAsItWas) {
-  const auto model = test::load_golden_model(kFamily);
-  const auto reference =
-      test::read_trusted_safetensors(test::golden_file(kFamily, "reference.safetensors"));
+  const auto model = test::load_golden_model(test::kWritingFamily);
+  const auto reference = test::read_trusted_safetensors(
+      test::golden_file(test::kWritingFamily, "reference.safetensors"));
   const TokenIds ids = {5, 9, 2, 7};
   model->eval();
-  const at::Tensor before = last_logits(*model, ids);
+  const at::Tensor before = test::last_logits(*model, ids);
   written_behind(*model, {ids, {3}});
-  EXPECT_TRUE(at::equal(last_logits(*model, ids), before));
+  EXPECT_TRUE(at::equal(test::last_logits(*model, ids), before));
 }
 
 }  // namespace

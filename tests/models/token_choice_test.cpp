@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "models/generation_support.h"
 #include "models/golden_model.h"
 #include "models/text_generator.h"
 
@@ -22,16 +23,8 @@ namespace {
 using models::TokenChoice;
 using models::TokenIds;
 
-constexpr const char* kFamily = "cohere_biases";
-
 const Json& goldens() {
   static const Json all = Json::parse_file(test::source_file("tests/golden/token_choice.json"));
-  return all;
-}
-
-TokenIds tokens_of(const Json& ids) {
-  TokenIds all;
-  for (const Json& id : ids.as_array()) all.push_back(id.as_int());
   return all;
 }
 
@@ -46,28 +39,20 @@ TokenChoice choice_of(const Json& settings) {
   return choice;
 }
 
-at::Tensor logits_behind(models::CausalLM& model, const TokenIds& ids) {
-  const at::NoGradGuard no_grad;
-  tensor::Batch batch;
-  batch.input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
-  const at::Tensor hidden = model.hidden_states(batch);
-  return model.logits(hidden.narrow(1, batch.sequence_length() - 1, 1)).flatten();
-}
-
 TEST(TokenChoiceTest, ProbabilitiesAreTransformers) {
   at::set_num_threads(1);
-  const auto model = test::load_golden_model(kFamily);
+  const auto model = test::load_golden_model(test::kWritingFamily);
   model->eval();
   int num_steps = 0;
   for (const Json& sample : goldens().as_array()) {
     if (!sample.contains("probabilities")) continue;
     SCOPED_TRACE(sample.at("settings").dump());
     const TokenChoice choice = choice_of(sample.at("settings"));
-    TokenIds text = tokens_of(sample.at("prompt"));
-    const TokenIds written = tokens_of(sample.at("written"));
+    TokenIds text = test::ids_of(sample.at("prompt"));
+    const TokenIds written = test::ids_of(sample.at("written"));
     for (size_t step = 0; step < written.size(); ++step) {
       const at::Tensor found =
-          models::token_probabilities(logits_behind(*model, text), text, choice);
+          models::token_probabilities(test::last_logits(*model, text), text, choice);
       at::Tensor expected = at::zeros_like(found);
       for (const Json& pair : sample.at("probabilities").as_array()[step].as_array()) {
         expected[pair.as_array()[0].as_int()] = pair.as_array()[1].as_double();
@@ -83,16 +68,16 @@ TEST(TokenChoiceTest, ProbabilitiesAreTransformers) {
 
 TEST(TokenChoiceTest, RepetitionCostsTheMostLikelyTokenToo) {
   at::set_num_threads(1);
-  const auto model = test::load_golden_model(kFamily);
+  const auto model = test::load_golden_model(test::kWritingFamily);
   model->eval();
   int num_samples = 0;
   for (const Json& sample : goldens().as_array()) {
     if (sample.contains("probabilities")) continue;
-    const TokenIds written = tokens_of(sample.at("written"));
+    const TokenIds written = test::ids_of(sample.at("written"));
     models::TextGenerator generator(
         *model, at::kCPU,
         {static_cast<int64_t>(written.size()), {}, choice_of(sample.at("settings"))});
-    EXPECT_EQ(generator.write_on({tokens_of(sample.at("prompt"))}, {})[0], written);
+    EXPECT_EQ(generator.write_on({test::ids_of(sample.at("prompt"))}, {})[0], written);
     ++num_samples;
   }
   EXPECT_EQ(num_samples, 2);
@@ -129,7 +114,7 @@ TEST(TokenChoiceTest, WhatIsDrawnFollowsFromSeedNumberAndLength) {
 
 TEST(TokenChoiceTest, DrawnTextsDoNotDependOnThoseBesideThem) {
   at::set_num_threads(1);
-  const auto model = test::load_golden_model(kFamily);
+  const auto model = test::load_golden_model(test::kWritingFamily);
   model->eval();
   const std::vector<TokenIds> prompts = {{5, 9, 2, 7, 3, 11}, {4}, {8, 1, 6}};
   models::GenerationOptions options{.max_new_tokens = 12, .end_tokens = {}};
