@@ -42,7 +42,8 @@ class EarlyStopping final {
   /// As if nothing had been seen.
   void restart() { *this = EarlyStopping(config_); }
 
-  /// Of a checkpoint, which goes on where it was, by this object's patience and threshold.
+  /// What a checkpoint keeps. load_state() goes on from there, by this object's patience and
+  /// threshold.
   Json state() const;
   void load_state(const Json& state);
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "datasets/conversations/argument_form.h"
 #include "datasets/conversations/conversation.h"
 
 namespace automodel::datasets {
@@ -129,49 +130,6 @@ void check_template(TemplateUse use, const std::optional<TemplateText>& own,
   parse(own_template(own, folder));
 }
 
-namespace {
-
-constexpr const char* kProbeKey = "am_key";
-
-/// A conversation with a call: with an answer to it and the assistant's words behind, if `goes_on`.
-Json probe_messages(const Json& arguments, bool has_system, bool goes_on) {
-  Json messages = Json::array();
-  if (has_system) messages.push_back(make_message("system", "a"));
-  messages.push_back(make_message("user", "b"));
-  Json call = make_message("assistant", "");
-  // Some templates want ids of nine characters.
-  call["tool_calls"] = Json(Json::Array{make_tool_call("call00000", "f", arguments)});
-  messages.push_back(std::move(call));
-  if (!goes_on) return messages;
-  Json answer = make_message("tool", "c");
-  answer["tool_call_id"] = "call00000";
-  answer["name"] = "f";
-  messages.push_back(std::move(answer));
-  messages.push_back(make_message("assistant", "d"));
-  return messages;
-}
-
-Json probe_tools() {
-  Json function = Json::object();
-  function["name"] = "f";
-  function["description"] = "d";
-  function["parameters"]["type"] = "object";
-  function["parameters"]["properties"][kProbeKey]["type"] = "string";
-  Json tool = Json::object();
-  tool["type"] = "function";
-  tool["function"] = std::move(function);
-  return Json(Json::Array{std::move(tool)});
-}
-
-bool has_calls(const Json& messages) {
-  return std::ranges::any_of(messages.as_array(), [](const Json& message) {
-    const Json* const calls = message.find("tool_calls");
-    return calls != nullptr && calls->is_array() && calls->size() > 0;
-  });
-}
-
-}  // namespace
-
 ChatFormatter::ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
                              ChatFormatOptions options)
     : ChatFormatter(
@@ -186,13 +144,14 @@ ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
       template_(source.text, source.name),
       now_(chat::local_now()) {
   if (source.tool_use) tool_template_.emplace(*source.tool_use, tool_use_name(source));
+  const auto takes_texts = [this](const Template& asked, bool has_tools) {
+    return datasets::takes_argument_texts(asked.parsed, encoder_.template_variables(), has_tools,
+                                          now_);
+  };
   // Some templates write no call without tools.
   template_.takes_argument_texts =
-      takes_argument_texts(template_, Json()) ||
-      (!tool_template_ && takes_argument_texts(template_, probe_tools()));
-  if (tool_template_) {
-    tool_template_->takes_argument_texts = takes_argument_texts(*tool_template_, probe_tools());
-  }
+      takes_texts(template_, false) || (!tool_template_ && takes_texts(template_, true));
+  if (tool_template_) tool_template_->takes_argument_texts = takes_texts(*tool_template_, true);
 }
 
 const ChatFormatter::Template& ChatFormatter::template_for(const Conversation& conversation) const {
@@ -233,37 +192,6 @@ chat::Rendering ChatFormatter::render(const Conversation& conversation,
     if (!merged) throw InputError(cat(conversation.origin, ": ", error.what()));
     return render({*merged, conversation.tools, conversation.origin}, variables);
   }
-}
-
-bool ChatFormatter::takes_argument_texts(const Template& source, const Json& tools) const {
-  const Json object = Json(Json::Object{{kProbeKey, Json("am_value")}});
-  const std::string printed = python_text(object);
-  const std::string dumped = json_dumps(object);
-  // What the template writes with such arguments, if it takes the conversation.
-  const auto written = [&](const Json& arguments, bool has_system, bool goes_on) {
-    Json variables = encoder_.template_variables();
-    variables["messages"] = probe_messages(arguments, has_system, goes_on);
-    variables["tools"] = tools;
-    variables["documents"] = Json();
-    variables["add_generation_prompt"] = Json(false);
-    std::optional<std::string> text;
-    try {
-      text = source.parsed.render(variables, now_).text;
-    } catch (const chat::TemplateError&) {
-      text.reset();
-    }
-    return text;
-  };
-  for (const bool goes_on : {false, true}) {
-    for (const bool has_system : {false, true}) {
-      const auto of_object = written(object, has_system, goes_on);
-      const auto of_text = written(Json(dumped), has_system, goes_on);
-      if (!of_object && !of_text) continue;
-      const bool is_text_whole = of_text && of_text->find(dumped) != std::string::npos;
-      return is_text_whole && (!of_object || of_object->find(printed) != std::string::npos);
-    }
-  }
-  return false;
 }
 
 ChatFormatter::Written ChatFormatter::write(const Conversation& conversation,

@@ -124,9 +124,6 @@ class ChatFormatter final {
     chat::Rendering rendering;
   };
 
-  /// Whether a template is for arguments of tool calls as JSON texts: it writes these as they are,
-  /// and fails with objects or writes them as Python prints them.
-  bool takes_argument_texts(const Template& source, const Json& tools) const;
   /// Renders with the arguments of tool calls as the template takes them; as JSON texts, too, if it
   /// fails with objects.
   Written write(const Conversation& conversation, const Json& variables) const;

@@ -133,23 +133,14 @@ Json with_arguments(const Json& messages, const Change& change) {
   return out;
 }
 
-/// What a template writes of the variable `value`.
-std::string written(const chat::ChatTemplate& source, const Json& value) {
-  return source.render(Json(Json::Object{{"value", value}}), 0).text;
-}
-
-}  // namespace
-
-std::string python_text(const Json& value) {
-  static const chat::ChatTemplate source("{{ value }}", "str");
-  return written(source, value);
-}
-
+/// json.dumps of the value; `is_ascii`: its ensure_ascii.
 std::string json_dumps(const Json& value, bool is_ascii) {
   static const chat::ChatTemplate source("{{ value | tojson }}", "json.dumps");
   static const chat::ChatTemplate ascii("{{ value | tojson(ensure_ascii=true) }}", "json.dumps");
-  return written(is_ascii ? ascii : source, value);
+  return (is_ascii ? ascii : source).render(Json(Json::Object{{"value", value}}), 0).text;
 }
+
+}  // namespace
 
 Json with_parsed_arguments(const Json& messages) {
   return with_arguments(messages, [](const Json& arguments) {
@@ -164,7 +155,7 @@ Json with_parsed_arguments(const Json& messages) {
 
 Json with_argument_texts(const Json& messages) {
   return with_arguments(messages, [](const Json& arguments) {
-    return arguments.is_string() ? arguments : Json(json_dumps(arguments));
+    return arguments.is_string() ? arguments : Json(json_dumps(arguments, /*is_ascii=*/true));
   });
 }
 

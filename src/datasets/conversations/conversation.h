@@ -23,11 +23,6 @@ Json with_parsed_arguments(const Json& messages);
 /// them.
 Json with_argument_texts(const Json& messages);
 
-/// What a template's `{{ value }}` writes: str() of Python's value.
-std::string python_text(const Json& value);
-/// json.dumps of the value; `is_ascii`: its ensure_ascii.
-std::string json_dumps(const Json& value, bool is_ascii = true);
-
 /// The `tools` of a row: a list, or a list as JSON text; null when there are none. Throws
 /// InputError.
 Json read_tools(const Json& row, const std::string& origin);

@@ -82,8 +82,9 @@ Sources sources_of_adapter(const std::string& adapter, const std::string& base) 
   return {model, adapter, has_tokenizer ? adapter : model};
 }
 
-/// Of a folder or name, of a run or of its checkpoint. An adapter comes before the weights that may
-/// lie beside it, as in transformers. `base`: the model under it, "" for the one that it names.
+/// The files of what is named: a folder, a name on the hub, a run or its checkpoint. An adapter
+/// comes before the weights that may lie beside it, as in transformers. `base`: the model under it,
+/// "" for the one that it names.
 Sources sources_of(const std::string& named, const std::string& base) {
   const std::string folder = local_model(named);
   for (const std::string& adapter : {folder, path_join(checkpoint_of(folder), "model")}) {
