@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -55,9 +54,7 @@ constexpr size_t kHostWord = 4;
 
 /// "process 17 on host a since 2026-01-31T12:00:00Z".
 std::string owner_text() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return cat("process ", int64_t{::getpid()}, " on host ", host.data(), " since ", utc_timestamp());
+  return cat("process ", int64_t{::getpid()}, " on host ", host_name(), " since ", utc_timestamp());
 }
 
 void write_owner(int fd, const std::string& folder) {

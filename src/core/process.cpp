@@ -1,7 +1,9 @@
 #include "core/process.h"
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <fstream>
 
@@ -22,6 +24,12 @@ uint64_t bits_of(const std::vector<std::string>& fields, size_t place) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
 
 std::vector<std::string> process_fields(const std::string& process) {
   std::ifstream file(cat("/proc/", process, "/stat"));

@@ -10,6 +10,9 @@ namespace automodel {
 /// one, on. `process` is a number or "self". Empty when the process is gone.
 std::vector<std::string> process_fields(const std::string& process);
 
+/// This host's name; "localhost" when it has none that can be read.
+std::string host_name();
+
 /// Whether a process of this host has ended; one that nobody has waited for yet counts as ended.
 bool has_ended(int64_t pid);
 

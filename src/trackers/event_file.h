@@ -4,10 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace automodel::trackers {
+#include "trackers/record_file.h"
 
-/// CRC-32C (Castagnoli) of bytes.
-uint32_t crc32c(std::string_view bytes);
+namespace automodel::trackers {
 
 /// A checksum as TFRecord files store it, so that checksums of data that hold checksums are good.
 uint32_t masked_crc32c(std::string_view bytes);
@@ -21,20 +20,14 @@ class EventFile final {
  public:
   /// Creates the folder and the file. Throws InputError "cannot write PATH: reason".
   explicit EventFile(const std::string& folder);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
-  /// Writes a record; it has reached the kernel on return. Throws InputError after cutting the file
-  /// back to its whole records: readers give up at one that is torn.
+  /// Writes a record, as RecordFile::append does.
   void append(std::string_view bytes);
 
  private:
-  std::string path_;
-  int fd_ = -1;
-  int64_t num_bytes_ = 0;  // of whole records
+  RecordFile file_;
 };
 
 }  // namespace automodel::trackers

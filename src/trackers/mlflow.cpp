@@ -6,12 +6,12 @@
 #include <chrono>
 #include <cmath>
 #include <set>
-#include <span>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/utf8.h"
 #include "trackers/mlflow_api.h"
+#include "trackers/recipe_values.h"
 
 namespace automodel::trackers {
 
@@ -89,17 +89,17 @@ class Mlflow final : public Tracker {
   void cancel() override { is_cancelled_ = true; }
 
  private:
-  MlflowAnswer find_experiment();
-  MlflowAnswer go_on();
-  MlflowAnswer make_run();
+  ServerAnswer find_experiment();
+  ServerAnswer go_on();
+  ServerAnswer make_run();
   /// Tags and description of the recipe; of a run that was made before, they become these.
-  MlflowAnswer send_tags();
-  MlflowAnswer send_parameters();
+  ServerAnswer send_tags();
+  ServerAnswer send_parameters();
   void keep_run_id();
   std::string file() const { return path_join(run_.folder, kMlflowRunFile); }
   std::string kept_run_id() const;
   /// An answer of the server's that lacks what it should have.
-  MlflowAnswer nonsense(const char* what) const;
+  ServerAnswer nonsense(const char* what) const;
 
   MlflowRun run_;
   std::shared_ptr<Reporter> reporter_;
@@ -114,7 +114,7 @@ class Mlflow final : public Tracker {
   size_t num_values_ = 0;      // sent of the record that is sent in parts
 };
 
-MlflowAnswer Mlflow::nonsense(const char* what) const {
+ServerAnswer Mlflow::nonsense(const char* what) const {
   return {Outcome::kLater, nullptr, "",
           cat(run_.settings.tracking_uri, " does not answer as an MLflow server: ", what)};
 }
@@ -131,13 +131,13 @@ std::string Mlflow::kept_run_id() const {
 }
 
 /// Goes on in the run that was begun, if the server has it.
-MlflowAnswer Mlflow::go_on() {
+ServerAnswer Mlflow::go_on() {
   const std::string kept = kept_run_id();
   if (kept.empty()) return {};
   Json body = Json::object();
   body["run_id"] = kept;
   body["status"] = "RUNNING";
-  MlflowAnswer answer = api_.post("runs/update", body);
+  ServerAnswer answer = api_.post("runs/update", body);
   if (answer.is_done()) {
     run_id_ = kept;
     if (run_.settings.run_id.empty()) {
@@ -155,9 +155,9 @@ MlflowAnswer Mlflow::go_on() {
   return answer;
 }
 
-MlflowAnswer Mlflow::find_experiment() {
+ServerAnswer Mlflow::find_experiment() {
   const std::string& name = run_.config.experiment_name;
-  MlflowAnswer answer = api_.get("experiments/get-by-name", {{"experiment_name", name}});
+  ServerAnswer answer = api_.get("experiments/get-by-name", {{"experiment_name", name}});
   if (answer.code != "RESOURCE_DOES_NOT_EXIST") {
     if (!answer.is_done()) return answer;
     if (text_at(answer.body, {"experiment", "lifecycle_stage"}) == "deleted") {
@@ -188,7 +188,7 @@ Json tags_of(const MlflowConfig& config) {
   return tags;
 }
 
-MlflowAnswer Mlflow::make_run() {
+ServerAnswer Mlflow::make_run() {
   Json tags = tags_of(run_.config);
   tags.push_back(pair_of("mlflow.source.name", run_.source));
   tags.push_back(pair_of("mlflow.source.type", "LOCAL"));
@@ -200,7 +200,7 @@ MlflowAnswer Mlflow::make_run() {
   body["start_time"] = unix_milliseconds();
   if (!run_.config.run_name.empty()) body["run_name"] = run_.config.run_name;
   body["tags"] = std::move(tags);
-  MlflowAnswer answer = api_.post("runs/create", body);
+  ServerAnswer answer = api_.post("runs/create", body);
   if (!answer.is_done()) return answer;
   run_id_ = text_at(answer.body, {"run", "info", "run_id"});
   if (run_id_.empty()) return nonsense("no run_id");
@@ -220,13 +220,13 @@ void Mlflow::keep_run_id() {
   }
 }
 
-MlflowAnswer Mlflow::send_tags() {
+ServerAnswer Mlflow::send_tags() {
   Json tags = tags_of(run_.config);
   if (has_sent_tags_ || tags.size() == 0) return {};
   Json body = Json::object();
   body["run_id"] = run_id_;
   body["tags"] = std::move(tags);
-  const MlflowAnswer answer = api_.post("runs/log-batch", body);
+  const ServerAnswer answer = api_.post("runs/log-batch", body);
   if (answer.outcome == Outcome::kLater) return answer;
   if (!answer.is_done()) {
     reporter_->warning(cat("MLflow: tags of the recipe are not shown: ", answer.problem));
@@ -235,7 +235,7 @@ MlflowAnswer Mlflow::send_tags() {
   return {};
 }
 
-MlflowAnswer Mlflow::send_parameters() {
+ServerAnswer Mlflow::send_parameters() {
   while (num_parameters_ < run_.parameters.size()) {
     const size_t end = std::min(num_parameters_ + kMostParameters, run_.parameters.size());
     Json list = Json::array();
@@ -246,7 +246,7 @@ MlflowAnswer Mlflow::send_parameters() {
     Json body = Json::object();
     body["run_id"] = run_id_;
     body["params"] = std::move(list);
-    const MlflowAnswer answer = api_.post("runs/log-batch", body);
+    const ServerAnswer answer = api_.post("runs/log-batch", body);
     if (answer.outcome == Outcome::kLater) return answer;
     if (!answer.is_done()) {
       reporter_->warning(cat("MLflow: parameters of the recipe are not shown: ", answer.problem));
@@ -258,19 +258,19 @@ MlflowAnswer Mlflow::send_parameters() {
 
 Delivery Mlflow::start() {
   if (run_id_.empty() && !has_looked_) {
-    const MlflowAnswer answer = go_on();
+    const ServerAnswer answer = go_on();
     if (!answer.is_done()) return answer.delivery();
     has_looked_ = true;
   }
   if (run_id_.empty() && experiment_id_.empty()) {
-    const MlflowAnswer answer = find_experiment();
+    const ServerAnswer answer = find_experiment();
     if (!answer.is_done()) return answer.delivery();
   }
   if (run_id_.empty()) {
-    const MlflowAnswer answer = make_run();
+    const ServerAnswer answer = make_run();
     if (!answer.is_done()) return answer.delivery();
   }
-  if (const MlflowAnswer answer = send_tags(); !answer.is_done()) return answer.delivery();
+  if (const ServerAnswer answer = send_tags(); !answer.is_done()) return answer.delivery();
   return send_parameters().delivery();
 }
 
@@ -300,7 +300,7 @@ Delivery Mlflow::deliver(Records records) {
   Json body = Json::object();
   body["run_id"] = run_id_;
   body["metrics"] = std::move(metrics);
-  const MlflowAnswer answer = api_.post("runs/log-batch", body);
+  const ServerAnswer answer = api_.post("runs/log-batch", body);
   if (answer.is_done()) {
     num_values_ = first;
     return {Outcome::kDone, num_whole, ""};
@@ -328,40 +328,13 @@ std::string parameter_text(const Json& value) {
 }  // namespace
 
 std::string mlflow_metric(const Record& record, const std::string& name) {
-  if (record.set.empty()) return allowed_name(name);
-  const std::string of_validation = name.starts_with("val_") ? name : "val_" + name;
-  if (record.set == "default") return allowed_name(of_validation);
-  return allowed_name(cat("val_", record.set, "/", name));
+  return allowed_name(metric_name(record, name));
 }
-
-namespace {
-
-/// Puts a value at the path `rest`. Beside a value at `a`, a key `a.b` keeps its dot.
-void put_below(Json& parent, std::span<const std::string> rest, const Json& value) {
-  Json* place = &parent;
-  for (; rest.size() > 1; rest = rest.subspan(1)) {
-    const Json* below = place->find(rest[0]);
-    if (below != nullptr && !below->is_object()) break;
-    Json& next = (*place)[rest[0]];
-    if (!next.is_object()) next = Json::object();
-    place = &next;
-  }
-  (*place)[join(rest, ".")] = value;
-}
-
-}  // namespace
 
 std::vector<std::pair<std::string, std::string>> mlflow_parameters(const Json& values,
                                                                    std::optional<int64_t> depth) {
   Json texts = Json::object();
-  std::vector<std::pair<std::vector<std::string>, const Json*>> written;
-  for (const auto& [key, entry] : values.as_object()) {
-    if (entry.get("origin", "") != "default")
-      written.emplace_back(split(key, '.'), &entry.at("value"));
-  }
-  // Values before what has their name and more.
-  std::ranges::stable_sort(written, {}, [](const auto& it) { return it.first.size(); });
-  for (auto& [parts, found] : written) {
+  for (auto& [parts, found] : written_values(values)) {
     const std::string key = join(parts, ".");
     const Json& value = *found;
     const size_t most = depth ? static_cast<size_t>(*depth) + 1 : parts.size();

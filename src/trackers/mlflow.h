@@ -32,8 +32,7 @@ struct MlflowRun {
 /// Nothing is asked before start().
 std::unique_ptr<Tracker> make_mlflow(MlflowRun run, std::shared_ptr<Reporter> reporter);
 
-/// The name of a value: as in the JSONL files; with `val_` in front where a validation record has
-/// it too, and `val_NAME/` of a set that has a name.
+/// metric_name() in characters that MLflow takes.
 std::string mlflow_metric(const Record& record, const std::string& name);
 
 /// Parameters of a recipe whose values are `{"dotted.key": {"value": V, "origin": O}}`

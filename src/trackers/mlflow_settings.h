@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "core/field.h"
+#include "trackers/variables.h"
 
 namespace automodel::trackers {
 
@@ -40,9 +40,6 @@ struct MlflowConfig {
             .at_least(0)};
   }
 };
-
-/// A variable of the environment, "" when it is not set.
-using Environment = std::function<std::string(const char* name)>;
 
 /// How an MLflow server is reached. The variables are those of the mlflow package.
 struct MlflowSettings {

@@ -2,8 +2,6 @@
 
 #include <tensorboard/tensorboard_event.pb.h>
 
-#include <chrono>
-
 #include "core/error.h"
 #include "trackers/event_file.h"
 
@@ -12,10 +10,6 @@ namespace automodel::trackers {
 namespace {
 
 constexpr int32_t kText = 7;  // DT_STRING
-
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// The recipe as a text of its own, in Markdown.
 void add_recipe(const std::string& yaml, tensorboard::Summary& summary) {

@@ -26,8 +26,15 @@ struct Record {
   size_t num_numbers() const;
 };
 
+/// Now, in seconds since 1970.
+double unix_seconds();
+
 /// The numbers of a JSONL record, made now: integers and reals, not finite ones too; `step` apart.
 Record record_of(const Json& record, std::string set = "");
+
+/// The name of a record's value beside those of other records: as in the JSONL files; of validation
+/// with `val_` in front, and `val_NAME/` of a set that has a name.
+std::string metric_name(const Record& record, const std::string& name);
 
 /// How a run ended.
 enum class RunEnd {
@@ -64,6 +71,11 @@ class Tracker {
   virtual Delivery deliver(Records records) = 0;
   /// After the last record, if start() came to be done; again after kLater.
   virtual Delivery finish(RunEnd end) = 0;
+  /// Seconds without a call after which it wants to be called: idle(). 0: never.
+  virtual double idle_seconds() const { return 0; }
+  /// While no record comes, after start() came to be done. What goes wrong shows at the next
+  /// record.
+  virtual void idle() {}
   /// From any thread: makes the call under way, and all that follow, return soon.
   virtual void cancel() {}
 };

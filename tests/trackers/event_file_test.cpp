@@ -8,6 +8,7 @@
 #include "support/errors.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
+#include "trackers/crc32.h"
 
 namespace automodel::trackers {
 namespace {
@@ -22,6 +23,8 @@ TEST(EventFileTest, ChecksumsAreTheStandards) {
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43U);
   EXPECT_EQ(crc32c(""), 0U);
+  EXPECT_EQ(crc32("123456789"), 0xCBF43926U);  // of IEEE 802.3
+  EXPECT_EQ(crc32(""), 0U);
 }
 
 /// The bytes are those that TensorBoard's own writer makes of the text "brain".

@@ -46,13 +46,11 @@ std::string whereabouts(const Beat& beat) {
 }  // namespace
 
 RankProcess RankProcess::current() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   std::array<char, 64> pid_namespace{};
   if (::readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1) < 0) {
     pid_namespace[0] = '\0';
   }
-  return {cat(host.data(), " ", pid_namespace.data()), ::getpid()};
+  return {cat(host_name(), " ", pid_namespace.data()), ::getpid()};
 }
 
 RankProcess RankProcess::parse(const std::string& text) {
