@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Has TensorBoard and MLflow read what a run sent them, and holds it against the run's own files.
+"""Has TensorBoard, MLflow and W&B read what a run sent them, and holds it against the run's own files.
 
-usage: check_trackers.py PROGRAM [--mlflow MLFLOW]
+usage: check_trackers.py PROGRAM [--mlflow MLFLOW] [--wandb WANDB]
 
 PROGRAM is automodel. TensorBoard's package must be importable (scripts/setup_peers.sh installs it).
 MLFLOW is the mlflow command, of which a server is started on loopback, killed in the middle of a run
-and started again; without it only TensorBoard is asked.
+and started again. WANDB is the wandb command, which sends a run's files to a stand-in on loopback.
 """
 
 import argparse
 import collections
+import http.server
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -29,10 +31,10 @@ RECIPE = ROOT / "recipes/quickstart.yaml"
 NOT_METRICS = ("step", "timestamp")
 
 
-def run(program, folder, *options):
+def run(program, folder, *options, **variables):
     """Starts a run of the quickstart recipe."""
     command = [program, "run", RECIPE, f"--checkpoint.checkpoint_dir={folder}", *options]
-    return subprocess.Popen([str(word) for word in command], cwd=ROOT,
+    return subprocess.Popen([str(word) for word in command], cwd=ROOT, env={**os.environ, **variables},
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -186,15 +188,152 @@ def check_mlflow(program, mlflow):
               "through a server that was killed in between")
 
 
+class WandbServer:
+    """What of a W&B server a run and `wandb sync` need, on loopback: runs by their ids."""
+
+    def __init__(self):
+        self.runs, self.is_down = {}, False
+        served = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *words):
+                pass
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                status, answer = 503, {}
+                if not served.is_down:
+                    status, answer = served.answer(self.path, body)
+                text = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def do_PUT(self):  # the package's own files of a run
+                self.do_POST()
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, path, body):
+        if path == "/graphql":
+            request = json.loads(body)
+            return 200, {"data": self.data(request["query"], request.get("variables") or {})}
+        parts = path.split("/")
+        if parts[-1] != "file_stream":
+            return 200, {}
+        stored = self.runs.get(parts[-2])
+        if stored is None or parts[-4:-2] != ["someone", "check"]:
+            return 404, {"errors": [{"message": "run not found"}]}
+        said = json.loads(body)
+        for name, file in said.get("files", {}).items():
+            if name == "wandb-summary.json":
+                stored["summary"] = json.loads(file["content"][-1])
+            elif name == "wandb-history.jsonl":
+                assert file["offset"] <= len(stored["rows"]), (file["offset"], len(stored["rows"]))
+                del stored["rows"][file["offset"]:]
+                stored["rows"] += [json.loads(line) for line in file["content"]]
+                steps = [row["_step"] for row in stored["rows"]]
+                assert steps == sorted(set(steps)), steps
+        if said.get("complete"):
+            stored["exit_code"] = said["exitcode"]
+        return 200, {}
+
+    def data(self, query, variables):
+        name = variables.get("name")
+        if "upsertBucket" in query:
+            stored = self.runs.setdefault(name, {"rows": [], "summary": {}, "exit_code": None})
+            if variables.get("displayName"):
+                stored["display_name"] = variables["displayName"]
+            return {"upsertBucket": {"inserted": True, "bucket": {
+                "id": "id-" + name, "name": name, "displayName": stored.get("display_name", name),
+                "description": "", "config": variables.get("config"), "sweepName": None,
+                "historyLineCount": len(stored["rows"]),
+                "project": {"id": "p", "name": "check", "entity": {"id": "e", "name": "someone"}}}}}
+        if "RunResumeStatus" in query:
+            if name not in self.runs:
+                return {"model": {"bucket": None}}
+            stored = self.runs[name]
+            tail = json.dumps([json.dumps(row) for row in stored["rows"][-1:]])
+            return {"model": {"id": "p", "bucket": {
+                "id": "id-" + name, "name": name, "historyLineCount": len(stored["rows"]),
+                "historyTail": tail, "eventsTail": "[]", "logLineCount": 0, "eventsLineCount": 0,
+                "summaryMetrics": json.dumps(stored["summary"]), "config": "{}", "tags": []}}}
+        if "createRunFiles" in query:
+            return {"createRunFiles": {"runID": "r", "uploadHeaders": [], "files": [
+                {"name": file, "uploadUrl": f"{self.address}/store/{file}"}
+                for file in variables["files"]]}}
+        if "viewer" in query:
+            return {"viewer": {"id": "v", "entity": "someone", "username": "someone",
+                               "flags": "{}", "teams": {"edges": []}}}
+        return {}
+
+
+def check_wandb(program, wandb):
+    """A run that is killed and continued, offline and on a server that is down in between."""
+    with tempfile.TemporaryDirectory() as place:
+        server = WandbServer()
+        variables = {"WANDB_BASE_URL": server.address, "WANDB_API_KEY": "k" * 40, "HOME": place}
+        numbers = {}
+        for mode in ("offline", "online"):
+            folder = pathlib.Path(place) / mode
+            options = (f"--wandb.mode={mode}", "--wandb.project=check", "--step_scheduler.val_every_steps=4",
+                       "--step_scheduler.ckpt_every_steps=8", "--step_scheduler.num_epochs=100000")
+            first = run(program, folder, *options, "--step_scheduler.max_steps=100000", **variables)
+            while not (folder / "training.jsonl").exists() or len(records_so_far(folder)) < 13:
+                time.sleep(0.02)
+            server.is_down = True
+            while len(records_so_far(folder)) < 19:
+                time.sleep(0.02)
+            first.send_signal(signal.SIGKILL)
+            first.communicate()
+            server.is_down = False
+            steps = len(records_so_far(folder)) + 8
+            finish(run(program, folder, *options, f"--step_scheduler.max_steps={steps}", **variables))
+            if mode == "offline":
+                assert not server.runs, server.runs
+                kept = sorted((folder / "wandb").iterdir())
+                assert len(kept) == 2, kept
+                subprocess.run([wandb, "sync", *kept], cwd=place, env={**os.environ, **variables},
+                               check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stored = server.runs.pop((folder / "wandb_run_id").read_text().strip())
+            assert not server.runs, server.runs
+            assert stored["exit_code"] == 0, stored["exit_code"]
+            rows = {row["_step"]: row for row in stored["rows"]}
+            own = {record["step"]: record for record in records(folder / "training.jsonl")}
+            missing = own.keys() - rows.keys()
+            if mode == "offline":  # of a killed run the row of its last step, which had not ended
+                assert not missing, missing
+            for file, keys in (("training.jsonl", ("loss", "lr", "grad_norm")),
+                               ("validation.jsonl", ("val_loss",))):
+                for record in records(folder / file):
+                    row = rows.get(record["step"])
+                    for key in keys if row is not None else ():
+                        assert row[key] == record[key], (mode, record["step"], key, row, record)
+            assert stored["summary"]["loss"] == own[max(own)]["loss"], stored["summary"]
+            numbers[mode] = len(rows), len(own), {name for row in stored["rows"] for name in row}
+        assert numbers["offline"][2] == numbers["online"][2], numbers
+        print(f"W&B: {numbers['offline'][0]} rows are the run's own through a file that wandb sends, and "
+              f"{numbers['online'][0]} of {numbers['online'][1]} through a server that was down in between")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("--mlflow", help="the mlflow command")
+    parser.add_argument("--wandb", help="the wandb command")
     arguments = parser.parse_args()
     program = arguments.program.resolve()
     check_tensorboard(program)
     if arguments.mlflow:
         check_mlflow(program, arguments.mlflow)
+    if arguments.wandb:
+        check_wandb(program, os.path.abspath(arguments.wandb))
 
 
 if __name__ == "__main__":

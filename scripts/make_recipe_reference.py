@@ -37,6 +37,11 @@ GROUPS = (
 )
 
 
+def sentence(text):
+    """A text with a capital letter at its beginning and a full stop."""
+    return text[:1].upper() + text[1:] + "."
+
+
 def code(value):
     """A value as one writes it in YAML, in code quotes."""
     is_plain = isinstance(value, str) and value != ""
@@ -167,7 +172,7 @@ def targets(properties, prefix=""):
 
 
 def section(name, schema, level):
-    lines = [f"{'#' * level} {name}", "", schema.get("description", "").capitalize() + ".", ""]
+    lines = [f"{'#' * level} {name}", "", sentence(schema.get("description", "")), ""]
     properties = schema.get("properties", {})
     table = list(rows(properties))
     if table:
@@ -199,7 +204,7 @@ def page(schema):
         if group == "":
             same = next((other for other, seen in shown.items() if seen == value["properties"]), None)
             if same is not None:
-                lines += [f"## {key}", "", f"{description.capitalize()}: the keys of `{same}`.", ""]
+                lines += [f"## {key}", "", f"{sentence(description)[:-1]}: the keys of `{same}`.", ""]
                 continue
             shown[key] = value["properties"]
             lines += section(key, value, 2)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Puts the Python packages that goldens are made with and exports are held against into a virtual
 # environment, and prints its python. automodel itself needs none of them.
-# usage: scripts/setup_peers.sh [--bitsandbytes] [--torchao] [--mlflow] [DIR]     (default: build/peers)
+# usage: scripts/setup_peers.sh [--bitsandbytes] [--torchao] [--mlflow] [--wandb] [DIR]     (default: build/peers)
 #   --bitsandbytes  with what make_four_bit_goldens.py and make_adam_8bit_goldens.py need
 #   --torchao       with what make_qat_goldens.py needs
 #   --mlflow        with an MLflow server in an environment of its own; prints its mlflow in a second line
+#   --wandb         with the wandb package in an environment of its own; prints its wandb in a line behind
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,6 +13,7 @@ into=""
 has_bitsandbytes=false
 has_torchao=false
 has_mlflow=false
+has_wandb=false
 for argument in "$@"; do
   case $argument in
     -h | --help)
@@ -21,6 +23,7 @@ for argument in "$@"; do
     --bitsandbytes) has_bitsandbytes=true ;;
     --torchao) has_torchao=true ;;
     --mlflow) has_mlflow=true ;;
+    --wandb) has_wandb=true ;;
     -*)
       echo "setup_peers: unknown option $argument; --help lists them" >&2
       exit 2
@@ -77,5 +80,12 @@ if $has_mlflow && [[ ! -e $into/mlflow/.complete ]]; then
   "$into/mlflow/bin/python" -m pip --quiet --disable-pip-version-check install mlflow==3.17.2 >&2
   touch "$into/mlflow/.complete"
 fi
+if $has_wandb && [[ ! -e $into/wandb/.complete ]]; then
+  echo "peers: fetching wandb" >&2
+  python3 -m venv "$into/wandb"
+  "$into/wandb/bin/python" -m pip --quiet --disable-pip-version-check install wandb==0.31.0 >&2
+  touch "$into/wandb/.complete"
+fi
 echo "$into/bin/python"
 if $has_mlflow; then echo "$into/mlflow/bin/mlflow"; fi
+if $has_wandb; then echo "$into/wandb/bin/wandb"; fi

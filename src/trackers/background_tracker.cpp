@@ -100,6 +100,7 @@ struct BackgroundTracker::State {
   bool wait_to_try_again(Lock& lock);
   bool insist(Lock& lock, const std::function<Delivery()>& call);
   void pause(Lock& lock, double seconds, bool until_end);
+  void wait_for_records(Lock& lock);
 };
 
 /// Moves records out of the queue: what a delivery is made of is not dropped meanwhile.
@@ -115,6 +116,18 @@ void BackgroundTracker::State::take_in_hand() {
 void BackgroundTracker::State::pause(Lock& lock, double seconds, bool until_end) {
   changed.wait_for(lock, std::chrono::duration<double>(seconds),
                    [&] { return is_cancelled || (until_end && end.has_value()); });
+}
+
+/// Waits for records or the end.
+void BackgroundTracker::State::wait_for_records(Lock& lock) {
+  const auto has_work = [&] { return end || !waiting.empty() || !in_hand.empty(); };
+  const double idle_seconds = tracker->idle_seconds();
+  if (idle_seconds <= 0) return changed.wait(lock, has_work);
+  while (!changed.wait_for(lock, std::chrono::duration<double>(idle_seconds), has_work)) {
+    lock.unlock();
+    tracker->idle();
+    lock.lock();
+  }
 }
 
 /// After a failure that may pass. False: there is no time for another attempt.
@@ -212,8 +225,7 @@ void BackgroundTracker::work(State& state) {
     lock.lock();
   }
   while (state.tally.has_started) {
-    state.changed.wait(
-        lock, [&] { return state.end || !state.waiting.empty() || !state.in_hand.empty(); });
+    state.wait_for_records(lock);
     if (state.in_hand.empty()) state.take_in_hand();
     if (state.in_hand.empty()) break;  // the end
     lock.unlock();

@@ -54,7 +54,7 @@ struct StepSchedulerConfig {
         field("validate_on_checkpoint", &C::validate_on_checkpoint,
               "also validate before every checkpoint"),
         field("log_remote_every_steps", &C::log_remote_every_steps,
-              "steps between training records that go to mlflow")
+              "steps between training records that go to mlflow and wandb")
             .above(0),
         field("loss_average_window_steps", &C::loss_average_window_steps,
               "steps that a retrieval recipe averages its loss over")

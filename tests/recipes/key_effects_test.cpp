@@ -132,6 +132,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<MoeMetricsSection>("moe_metrics");
   visit.template operator()<trackers::TensorBoardConfig>("tensorboard");
   visit.template operator()<trackers::MlflowConfig>("mlflow");
+  visit.template operator()<trackers::WandbConfig>("wandb");
   visit.template operator()<DllmSection>("dllm");
   visit.template operator()<BenchmarkSection>("benchmark");
   visit.template operator()<KDLossConfig>("kd_loss_fn");

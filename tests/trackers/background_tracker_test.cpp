@@ -36,6 +36,8 @@ struct Script {
   std::function<Delivery(size_t num_calls)> deliver;  // what comes of the call of this number
   std::function<Delivery(int num_calls)> start;
   size_t num_deliveries = 0;
+  double idle_seconds = 0;
+  int num_idle = 0;
 
   void wait(const std::function<bool()>& condition) {
     std::unique_lock lock(mutex);
@@ -83,6 +85,14 @@ class ScriptedTracker final : public Tracker {
     const std::lock_guard lock(script_->mutex);
     script_->ends.push_back(end);
     return {};
+  }
+
+  double idle_seconds() const override { return script_->idle_seconds; }
+
+  void idle() override {
+    const std::lock_guard lock(script_->mutex);
+    ++script_->num_idle;
+    script_->changed.notify_all();
   }
 
   void cancel() override {
@@ -254,6 +264,17 @@ TEST_F(BackgroundTrackerTest, ACallThatNeverComesBackIsLeftBehind) {
   script_->set_blocked(false);  // the thread leaves, and says nothing to who is gone
   script_->wait([&] { return script_.use_count() <= 2; });
   EXPECT_EQ(warnings_.texts.size(), num_texts);
+}
+
+TEST_F(BackgroundTrackerTest, ATrackerMayWantToBeCalledWhileNothingComes) {
+  script_->idle_seconds = 0.001;
+  tracker();
+  script_->wait([&] { return script_->num_idle >= 3; });
+  add(1);
+  script_->wait([&] { return !script_->steps.empty(); });
+  const int before = script_->num_idle;
+  script_->wait([&] { return script_->num_idle > before; });
+  EXPECT_EQ(tracker().end(RunEnd::kFinished, kPatience).num_sent, 1);
 }
 
 }  // namespace

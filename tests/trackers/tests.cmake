@@ -1,1 +1,1 @@
-target_link_libraries(test_trackers PRIVATE am_tensorboard_messages)  # to read event files
+target_link_libraries(test_trackers PRIVATE am_tracker_messages)  # to read their files

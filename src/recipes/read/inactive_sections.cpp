@@ -36,17 +36,6 @@ void check_compile(const Node& section, Diagnostics& diagnostics) {
   }
 }
 
-/// Ignores unknown keys: upstream passes them to wandb.init, which has many.
-void check_wandb(const Node& section, Diagnostics& diagnostics) {
-  Node known = section;
-  for (const Node& child : section.children()) {
-    bool is_field = false;
-    for_each_field<WandbSection>([&](const auto& field) { is_field |= child.key() == field.name; });
-    if (!is_field) known.erase(child.key());
-  }
-  config::bind<WandbSection>(known, diagnostics);
-}
-
 void check_boolean(const Node& section, Diagnostics& diagnostics) {
   config::read_value<bool>(section, diagnostics);
 }
@@ -97,13 +86,9 @@ constexpr Inactive kInactiveSections[] = {
     {"reward_model", true, "", kNoPreferences, nullptr},
     {"grpo", true, "", kNoReinforcement, nullptr},
     {"ppo", true, "", kNoReinforcement, nullptr},
-    {"wandb", true, "enable",
-     "Weights & Biases is not in this version: set wandb.enable: false; the section tensorboard "
-     "writes event files, which `wandb sync --sync-tensorboard DIR` of wandb up to 0.29.0 takes",
-     check_wandb},
     {"comet", true, "",
-     "Comet is not in this version; metrics are in training.jsonl, and in tensorboard or mlflow "
-     "where those sections are there",
+     "Comet is not in this version; metrics are in training.jsonl, and in tensorboard, mlflow or "
+     "wandb where those sections are there",
      check_of_class<CometSection>},
     {"skypilot", true, "",
      "SkyPilot is not in this version; start the recipe with torchrun, srun or mpirun", nullptr},

@@ -103,40 +103,6 @@ struct PrewarmSection {
   }
 };
 
-/// `wandb`; upstream passes keys that are not listed here to wandb.init.
-struct WandbSection {
-  bool enable = true;
-  std::optional<std::string> project;
-  std::optional<std::string> entity;
-  std::optional<std::string> name;
-  std::optional<std::string> group;
-  std::vector<std::string> tags;
-  std::optional<std::string> notes;
-  std::optional<std::string> dir;
-  std::optional<std::string> save_dir;
-  std::optional<std::string> mode;
-  std::optional<std::string> id;
-  std::optional<std::string> job_type;
-  std::optional<std::string> resume;
-
-  static constexpr auto fields() {
-    using S = WandbSection;
-    return std::tuple{field("enable", &S::enable, "log there"),
-                      field("project", &S::project, "project"),
-                      field("entity", &S::entity, "team"),
-                      field("name", &S::name, "name of the run"),
-                      field("group", &S::group, "group of runs"),
-                      field("tags", &S::tags, "tags").or_one(),
-                      field("notes", &S::notes, "notes"),
-                      field("dir", &S::dir, "folder"),
-                      field("save_dir", &S::save_dir, "folder"),
-                      field("mode", &S::mode, "online, offline or disabled"),
-                      field("id", &S::id, "id of the run"),
-                      field("job_type", &S::job_type, "kind of job"),
-                      field("resume", &S::resume, "continue a run")};
-  }
-};
-
 /// `comet`.
 struct CometSection {
   std::string project_name = "automodel";

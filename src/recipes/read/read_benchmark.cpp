@@ -56,11 +56,13 @@ void warn_of_other_sections(const Node& root, Diagnostics& diagnostics) {
                            child.key().starts_with("validation_dataset") ||
                            child.key() == "tool_call_eval" ||
                            child.key() == "validation_dataloader" || child.key() == "tensorboard" ||
-                           child.key() == "mlflow";
+                           child.key() == "mlflow" || child.key() == "wandb";
     const Node* enabled = child.key() == "checkpoint" ? child.find("enabled") : nullptr;
     const bool is_saving = child.key() == "checkpoint" && !child.is_null() &&
                            (enabled == nullptr || enabled->bool_value() == true);
-    if (child.is_null() || (!is_unused && !is_saving)) continue;
+    const Node* switched = child.key() == "wandb" ? child.find("enable") : nullptr;
+    const bool is_off = switched != nullptr && switched->bool_value() == false;
+    if (child.is_null() || is_off || (!is_unused && !is_saving)) continue;
     diagnostics.warning_at_key(child, cat("'", child.key(),
                                           "' has no effect: a benchmark does not schedule, clip, "
                                           "validate, save or log"));

@@ -1,8 +1,13 @@
 #include "recipes/read/read_trackers.h"
 
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "config/bind.h"
+#include "core/error.h"
+#include "core/is_one_of.h"
 #include "core/text.h"
 #include "recipes/read/section_targets.h"
 
@@ -56,6 +61,110 @@ void read_mlflow(const Node& section, Recipe& recipe, Diagnostics& diagnostics) 
   recipe.mlflow = config;
 }
 
+/// Keys of wandb.init that mean nothing to a program without Python.
+std::vector<config::LegacyKey> wandb_legacy_keys() {
+  return {{"save_dir", "wandb.init has no such key; `dir` says where files go"},
+          {"save_code", "there is no Python code to save"},
+          {"tensorboard", "metrics are sent without it"},
+          {"sync_tensorboard", "metrics are sent without it"},
+          {"monitor_gym", "there is no gym"},
+          {"reinit", "a process has one run"},
+          {"allow_val_change", "the values of a recipe do not change"},
+          {"anonymous", "wandb has no anonymous runs any more"},
+          {"settings", "they are the wandb package's own"}};
+}
+
+/// Keys of wandb.init that ask for what is not here, with what to do instead.
+constexpr std::pair<const char*, const char*> kWandbUnsupported[] = {
+    {"config", "the recipe is the run's configuration; leave `config` out"},
+    {"config_exclude_keys", "the whole recipe is the run's configuration"},
+    {"config_include_keys", "the whole recipe is the run's configuration"},
+    {"resume_from", "rewinding a run is not in this version; `resume` and `id` go on in one"},
+    {"fork_from", "forking a run is not in this version; `resume` and `id` go on in one"}};
+
+/// The section with `resume: true` as wandb.init takes it, and without what says nothing.
+Node with_resume_text(Node section) {
+  const Node* resume = section.find("resume");
+  if (resume == nullptr || !resume->bool_value()) return section;
+  if (*resume->bool_value()) {
+    section.find("resume")->assume_value(Node::string("auto"));
+  } else {
+    section.erase("resume");
+  }
+  return section;
+}
+
+/// A section that is off, without keys that wandb.init has not, which get a warning: upstream drops
+/// such a section with all that it holds.
+Node without_unknown_keys(Node section, Diagnostics& diagnostics) {
+  std::vector<std::string> known;
+  for_each_field<trackers::WandbConfig>([&](const auto& field) { known.emplace_back(field.name); });
+  for (const config::LegacyKey& key : wandb_legacy_keys()) known.push_back(key.name);
+  for (const auto& [key, text] : kWandbUnsupported) known.emplace_back(key);
+  std::vector<std::string> unknown;
+  for (const Node& child : section.children()) {
+    if (is_one_of(known, child.key())) continue;
+    unknown.push_back(child.key());
+    diagnostics.warning_at_key(
+        child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), known)));
+  }
+  for (const std::string& key : unknown) section.erase(key);
+  return section;
+}
+
+void check_wandb_names(const Node& section, const trackers::WandbConfig& config,
+                       Diagnostics& diagnostics) {
+  constexpr size_t kLongestTag = 64;
+  if (const std::string text = trackers::problem_of_project(config.project); !text.empty()) {
+    diagnostics.error(*section.find("project"), text);
+  }
+  if (config.id) {
+    const std::string text = trackers::problem_of_run_id(*config.id);
+    if (!text.empty()) diagnostics.error(*section.find("id"), text);
+  }
+  for (const std::string& tag : config.tags) {
+    if (!tag.empty() && tag.size() <= kLongestTag) continue;
+    diagnostics.error(*section.find("tags"),
+                      cat("a tag has 1 to ", kLongestTag, " characters, found '", tag, "'"));
+  }
+  if (config.resume == trackers::WandbResume::kMust && !config.id &&
+      trackers::process_environment()("WANDB_RUN_ID").empty()) {
+    diagnostics.error(*section.find("resume"), "resume: must needs the id of a run: set id");
+  }
+}
+
+void read_wandb(const Node& written, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* enable = written.find("enable");
+  const bool is_off = enable != nullptr && enable->bool_value() == false;
+  const Node section =
+      with_resume_text(is_off ? without_unknown_keys(written, diagnostics) : written);
+  std::vector<std::string> unsupported;
+  for (const auto& [key, text] : kWandbUnsupported) {
+    unsupported.emplace_back(key);
+    const Node* node = section.find(key);
+    const bool is_asked = node != nullptr && !node->is_null() && !is_off;
+    if (is_asked) diagnostics.unsupported(*node, text);
+  }
+  const auto config = config::bind<trackers::WandbConfig>(section, diagnostics,
+                                                          {.legacy_keys = wandb_legacy_keys(),
+                                                           .other_keys = std::move(unsupported),
+                                                           .required_keys = {}});
+  if (!section.is_mapping() || is_off) return;
+  check_wandb_names(section, config, diagnostics);
+  try {
+    const auto settings =
+        trackers::WandbSettings::from_environment(trackers::process_environment(), config);
+    if (settings.lacks_key) {
+      diagnostics.warning_at_key(
+          section, cat("there is no API key: the run is kept in a file for `wandb sync`; set ",
+                       settings.key_place, ", or mode: offline"));
+    }
+    if (settings.mode != trackers::WandbMode::kDisabled) recipe.wandb = config;
+  } catch (const UserError& error) {
+    diagnostics.error(section, error.what());
+  }
+}
+
 }  // namespace
 
 void read_trackers(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -65,12 +174,16 @@ void read_trackers(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   if (const Node* node = root.find("mlflow"); node != nullptr && !node->is_null()) {
     read_mlflow(*node, recipe, diagnostics);
   }
+  if (const Node* node = root.find("wandb"); node != nullptr && !node->is_null()) {
+    read_wandb(*node, recipe, diagnostics);
+  }
   const Node* scheduler = root.find("step_scheduler");
   const Node* every = scheduler == nullptr ? nullptr : scheduler->find("log_remote_every_steps");
-  if (every != nullptr && !every->is_null() && !recipe.mlflow) {
-    diagnostics.warning_at_key(*every,
-                               "'log_remote_every_steps' has no effect: it is for mlflow; "
-                               "training.jsonl and tensorboard have every step");
+  if (every != nullptr && !every->is_null() && !recipe.mlflow && !recipe.wandb) {
+    diagnostics.warning_at_key(
+        *every,
+        "'log_remote_every_steps' has no effect: it is for mlflow and wandb; "
+        "training.jsonl and tensorboard have every step");
   }
 }
 

@@ -6,8 +6,8 @@
 
 namespace automodel::recipes {
 
-/// Reads where a run's numbers go besides its own files: `tensorboard` and `mlflow`. A server is
-/// not asked.
+/// Reads where a run's numbers go besides its own files: `tensorboard`, `mlflow` and
+/// `wandb`. A server is not asked.
 void read_trackers(const config::Node& root, Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -28,6 +28,7 @@
 #include "recipes/read/tool_call_section.h"
 #include "trackers/mlflow_settings.h"
 #include "trackers/tensorboard.h"
+#include "trackers/wandb_settings.h"
 #include "training/early_stopping.h"
 #include "training/step_scheduler.h"
 
@@ -131,6 +132,7 @@ struct Recipe {
   MoeMetricsSection moe_metrics;
   std::optional<trackers::TensorBoardConfig> tensorboard;  ///< absent: no event files
   std::optional<trackers::MlflowConfig> mlflow;            ///< absent: nothing is sent
+  std::optional<trackers::WandbConfig> wandb;              ///< absent: nothing is sent or kept
   std::optional<DllmSection> dllm;                         ///< of recipes that train by diffusion
   std::optional<DistillationRecipe> distillation;          ///< of the recipe that distils
   std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps

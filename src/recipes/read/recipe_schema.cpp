@@ -126,9 +126,20 @@ void add_inactive_sections(Json& properties) {
       "rows of the base's embedding that are zero or not finite get the head's direction; absent: "
       "off");
   add_of_class("comet", config::schema_of<CometSection>(), "not in this version");
-  Json wandb = config::schema_of<WandbSection>();
-  wandb.erase("additionalProperties");
-  add("wandb", std::move(wandb), "not in this version");
+}
+
+Json wandb_schema() {
+  Json schema = section<trackers::WandbConfig>(
+      "Weights & Biases, which metrics are sent to, or kept for; absent: none");
+  schema.erase("additionalProperties");  // upstream hands other keys to wandb.init
+  Json& resume = schema["properties"]["resume"];
+  Json choices = Json::array();
+  choices.push_back(std::move(resume));
+  choices.push_back(Json::object());
+  choices.as_array().back()["type"] = "boolean";
+  resume = Json::object();
+  resume["anyOf"] = std::move(choices);
+  return schema;
 }
 
 /// Adds the properties of another struct that the schema does not have yet.
@@ -373,6 +384,7 @@ Json recipe_schema() {
   properties["mlflow"] =
       section<trackers::MlflowConfig>("an MLflow server that metrics are sent to; absent: none");
   properties["mlflow"]["properties"]["_target_"] = name_schema(section_targets("mlflow"));
+  properties["wandb"] = wandb_schema();
   add_distillation(properties);
   add_inactive_sections(properties);
   Json schema = Json::object();

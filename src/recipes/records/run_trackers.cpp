@@ -1,11 +1,12 @@
 #include "recipes/records/run_trackers.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "trackers/mlflow.h"
+#include "trackers/recipe_values.h"
+#include "trackers/wandb.h"
 
 namespace automodel::recipes {
 
@@ -29,13 +30,6 @@ double patience_seconds(RunEnd how) {
   return 0;
 }
 
-trackers::Environment environment() {
-  return [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-}
-
 std::unique_ptr<BackgroundTracker> start_tensorboard(const TrackedRun& run, Reporter& reporter) {
   const std::string& root = run.recipe.checkpoint.checkpoint_dir;
   trackers::TensorBoardRun options;
@@ -51,7 +45,8 @@ std::unique_ptr<BackgroundTracker> start_tensorboard(const TrackedRun& run, Repo
 std::unique_ptr<BackgroundTracker> start_mlflow(const TrackedRun& run, Reporter& reporter) {
   trackers::MlflowRun options;
   options.config = *run.recipe.mlflow;
-  options.settings = trackers::MlflowSettings::from_environment(environment(), options.config);
+  options.settings =
+      trackers::MlflowSettings::from_environment(trackers::process_environment(), options.config);
   options.folder = run.recipe.checkpoint.checkpoint_dir;
   options.is_resumed = run.is_resumed;
   options.parameters =
@@ -61,6 +56,37 @@ std::unique_ptr<BackgroundTracker> start_mlflow(const TrackedRun& run, Reporter&
   queue.pause_seconds = 1;  // a request for the steps of a second
   auto said = std::make_shared<LeavingReporter>(reporter);
   return std::make_unique<BackgroundTracker>(trackers::make_mlflow(std::move(options), said), queue,
+                                             said);
+}
+
+/// The last two parts of a model's name or path: `Qwen_Qwen3-0.6B`.
+std::string name_of_model(const std::string& source) {
+  std::vector<std::string> parts;
+  for (std::string& part : split(source, '/')) {
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  const auto first = parts.size() > 2 ? parts.end() - 2 : parts.begin();
+  return join({first, parts.end()}, "_");
+}
+
+std::unique_ptr<BackgroundTracker> start_wandb(const TrackedRun& run, Reporter& reporter) {
+  trackers::WandbRun options;
+  options.config = *run.recipe.wandb;
+  options.settings =
+      trackers::WandbSettings::from_environment(trackers::process_environment(), options.config);
+  options.folder = run.recipe.checkpoint.checkpoint_dir;
+  options.is_resumed = run.is_resumed;
+  options.default_name = name_of_model(run.recipe.model.source);
+  options.values = trackers::nested_values(run.record.at("values"));
+  options.source = run.record.get("recipe", "");
+  auto said = std::make_shared<LeavingReporter>(reporter);
+  if (options.settings.mode == trackers::WandbMode::kOffline) {
+    return std::make_unique<BackgroundTracker>(trackers::make_offline_wandb(options, said),
+                                               trackers::QueueOptions{}, said);
+  }
+  trackers::QueueOptions queue;
+  queue.pause_seconds = 5;  // the server counts requests
+  return std::make_unique<BackgroundTracker>(trackers::make_wandb(std::move(options), said), queue,
                                              said);
 }
 
@@ -86,10 +112,9 @@ void RunTrackers::start(const TrackedRun& run) {
   if (run.recipe.tensorboard) {
     running_.push_back({start_tensorboard(run, reporter_), 1, /*shows_histograms=*/true});
   }
-  if (run.recipe.mlflow) {
-    running_.push_back(
-        {start_mlflow(run, reporter_), run.recipe.step_scheduler.log_remote_every_steps});
-  }
+  const int64_t every_steps = run.recipe.step_scheduler.log_remote_every_steps;
+  if (run.recipe.mlflow) running_.push_back({start_mlflow(run, reporter_), every_steps});
+  if (run.recipe.wandb) running_.push_back({start_wandb(run, reporter_), every_steps});
 }
 
 void RunTrackers::train(const Json& record) {

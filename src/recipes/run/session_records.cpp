@@ -322,7 +322,7 @@ void SessionRecords::stopped_early(const std::string& why) {
 }
 
 void SessionRecords::close(int stopped_by) {
-  if (recipe_.tensorboard || recipe_.mlflow) {
+  if (recipe_.tensorboard || recipe_.mlflow || recipe_.wandb) {
     slow_work_.run("ending the trackers", [&] {
       context_.trackers->end(stopped_by == 0 ? trackers::RunEnd::kFinished
                                              : trackers::RunEnd::kStopped);

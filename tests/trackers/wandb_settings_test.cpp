@@ -1,0 +1,162 @@
+#include "trackers/wandb_settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::trackers {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+WandbSettings settings_of(const Variables& variables, const WandbConfig& config = {}) {
+  return WandbSettings::from_environment(
+      [&](const char* name) -> std::string {
+        const auto found = variables.find(name);
+        return found == variables.end() ? "" : found->second;
+      },
+      config);
+}
+
+TEST(WandbSettingsTest, TheCloudIsTheServer) {
+  const WandbSettings settings = settings_of({{"WANDB_API_KEY", " key\n"}});
+  EXPECT_EQ(settings.server, "https://api.wandb.ai");
+  EXPECT_EQ(settings.app, "https://wandb.ai");
+  EXPECT_EQ(settings.api_key, "key");
+  EXPECT_EQ(settings.mode, WandbMode::kOnline);
+  EXPECT_TRUE(settings.checks_certificates);
+}
+
+TEST(WandbSettingsTest, AServerOfOnesOwn) {
+  const WandbSettings own = settings_of({{"WANDB_API_KEY", "k"},
+                                         {"WANDB_BASE_URL", "https://api.own.org/"},
+                                         {"WANDB_HTTP_TIMEOUT", "2.5"},
+                                         {"WANDB_INSECURE_DISABLE_SSL", "true"}});
+  EXPECT_EQ(own.server, "https://api.own.org");
+  EXPECT_EQ(own.app, "https://app.own.org");
+  EXPECT_EQ(own.timeout_seconds, 2.5);
+  EXPECT_FALSE(own.checks_certificates);
+  EXPECT_EQ(settings_of({{"WANDB_BASE_URL", "http://h:80"}, {"WANDB_APP_URL", "http://a/"}}).app,
+            "http://a");
+  EXPECT_EQ(settings_of({{"WANDB_BASE_URL", "http://localhost:8080"}}).app,
+            "http://localhost:8080");
+}
+
+TEST(WandbSettingsTest, TheRecipeGoesBeforeTheEnvironment) {
+  const Variables variables = {
+      {"WANDB_ENTITY", "e"},    {"WANDB_RUN_GROUP", "g"},  {"WANDB_NOTES", "n"},
+      {"WANDB_JOB_TYPE", "j"},  {"WANDB_DIR", "d"},        {"WANDB_RUN_ID", "i"},
+      {"WANDB_RESUME", "must"}, {"WANDB_MODE", "offline"}, {"WANDB_TAGS", "a, b"}};
+  const WandbSettings of_environment = settings_of(variables);
+  EXPECT_EQ(of_environment.entity, "e");
+  EXPECT_EQ(of_environment.group, "g");
+  EXPECT_EQ(of_environment.notes, "n");
+  EXPECT_EQ(of_environment.job_type, "j");
+  EXPECT_EQ(of_environment.dir, "d");
+  EXPECT_EQ(of_environment.run_id, "i");
+  EXPECT_EQ(of_environment.resume, WandbResume::kMust);
+  EXPECT_EQ(of_environment.mode, WandbMode::kOffline);
+  EXPECT_FALSE(of_environment.lacks_key);
+  EXPECT_THAT(of_environment.tags, ElementsAre("a", "b"));
+  WandbConfig config;
+  config.entity = "E";
+  config.group = "G";
+  config.notes = "N";
+  config.job_type = "J";
+  config.dir = "D";
+  config.id = "I";
+  config.resume = WandbResume::kNever;
+  config.mode = WandbMode::kDisabled;
+  config.tags = {"T"};
+  const WandbSettings of_recipe = settings_of(variables, config);
+  EXPECT_EQ(of_recipe.entity, "E");
+  EXPECT_EQ(of_recipe.group, "G");
+  EXPECT_EQ(of_recipe.notes, "N");
+  EXPECT_EQ(of_recipe.job_type, "J");
+  EXPECT_EQ(of_recipe.dir, "D");
+  EXPECT_EQ(of_recipe.run_id, "I");
+  EXPECT_EQ(of_recipe.resume, WandbResume::kNever);
+  EXPECT_EQ(of_recipe.mode, WandbMode::kDisabled);
+  EXPECT_THAT(of_recipe.tags, ElementsAre("T"));
+  EXPECT_EQ(settings_of({{"WANDB_DISABLED", "true"}}).mode, WandbMode::kDisabled);
+}
+
+TEST(WandbSettingsTest, AKeyMayBeInTheNetrcFile) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.file(".netrc");
+  write_file_atomic(path,
+                    "machine other.org login a password b\nmachine api.wandb.ai\n"
+                    "  login user\n  password of-the-file\n");
+  const WandbSettings found = settings_of({{"HOME", folder.path()}});
+  EXPECT_EQ(found.mode, WandbMode::kOnline);
+  EXPECT_EQ(found.api_key, "of-the-file");
+  EXPECT_EQ(found.key_place, path);
+  EXPECT_EQ(settings_of({{"NETRC", path}}).api_key, "of-the-file");
+  EXPECT_EQ(settings_of({{"NETRC", path}, {"WANDB_API_KEY", "first"}}).api_key, "first");
+}
+
+TEST(WandbSettingsTest, WithoutAKeyTheRunIsKeptInAFile) {
+  const test::TemporaryDirectory folder;
+  const WandbSettings settings = settings_of({{"HOME", folder.path()}});
+  EXPECT_EQ(settings.mode, WandbMode::kOffline);
+  EXPECT_TRUE(settings.lacks_key);
+  EXPECT_EQ(settings.key_place,
+            cat("WANDB_API_KEY, or a line `machine api.wandb.ai login user password KEY` of ",
+                folder.file(".netrc")));
+  WandbConfig config;
+  config.force = true;
+  EXPECT_EQ(test::error_of<UserError>([&] {
+              settings_of({{"HOME", folder.path()}}, config);
+            }),
+            "there is no API key, and force wants one: set " + settings.key_place);
+}
+
+TEST(WandbSettingsTest, WrongVariablesAreExplained) {
+  const auto error = [](const Variables& variables) {
+    return test::error_of<UserError>([&] { settings_of(variables); });
+  };
+  EXPECT_EQ(error({{"WANDB_MODE", "on"}}),
+            "WANDB_MODE takes one of online, offline, disabled, found 'on'");
+  EXPECT_EQ(error({{"WANDB_RESUME", "yes"}}),
+            "WANDB_RESUME takes one of allow, must, never, auto, found 'yes'");
+  EXPECT_EQ(error({{"WANDB_HTTP_TIMEOUT", "0"}}), "WANDB_HTTP_TIMEOUT takes seconds, found '0'");
+  EXPECT_EQ(error({{"WANDB_BASE_URL", "wandb.own.org"}}),
+            "WANDB_BASE_URL: 'wandb.own.org' does not begin with http:// or https://; expected a "
+            "W&B server, http://HOST:PORT or https://HOST");
+  EXPECT_EQ(error({{"WANDB_RUN_ID", "a/b"}}),
+            "WANDB_RUN_ID: a run's id has none of : ; , # ? / ', found '/' in 'a/b'");
+}
+
+TEST(WandbSettingsTest, NamesThatWandbTakes) {
+  EXPECT_EQ(problem_of_project("a project_1.2-x"), "");
+  EXPECT_EQ(problem_of_project(""), "expected the name of a project, found ''");
+  EXPECT_THAT(problem_of_project("a:b"), HasSubstr("found ':' in 'a:b'"));
+  EXPECT_EQ(problem_of_project(std::string(129, 'a')),
+            "a project's name has 128 characters at most, found 129");
+  EXPECT_EQ(problem_of_run_id("a b-1"), "");
+  EXPECT_THAT(problem_of_run_id(" a"), HasSubstr("without white space around it, found ' a'"));
+  EXPECT_THAT(problem_of_run_id("a'b"), HasSubstr("found ''' in 'a'b'"));
+}
+
+TEST(WandbSettingsTest, NetrcFilesAreReadAsElsewhere) {
+  const std::string text =
+      "# a comment\nmachine a login password password secret-a\nmachine b:8080 login u # note\n"
+      "account x password secret-b machine c login u\ndefault login u password of-all\n";
+  EXPECT_EQ(netrc_password(text, "a"), "secret-a");
+  EXPECT_EQ(netrc_password(text, "b:8080"), "secret-b");
+  EXPECT_EQ(netrc_password(text, "d"), "of-all");
+  EXPECT_EQ(netrc_password("machine a login u", "a"), "");
+  EXPECT_EQ(netrc_password("machine a password", "a"), "");
+  EXPECT_EQ(netrc_password("", "a"), "");
+}
+
+}  // namespace
+}  // namespace automodel::trackers
