@@ -198,12 +198,14 @@ std::string format_duration(double seconds) {
 }
 
 std::string format_fixed(double value, int decimals) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
   std::array<char, 512> buffer;
   const int size = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
   return std::string(buffer.data(), static_cast<size_t>(size));
 }
 
 std::string format_scientific(double value, int decimals) {
+  if (std::isnan(value)) return "nan";
   std::array<char, 128> buffer;
   const int size = std::snprintf(buffer.data(), buffer.size(), "%.*e", decimals, value);
   return std::string(buffer.data(), static_cast<size_t>(size));

@@ -29,13 +29,11 @@ std::optional<double> number(const std::optional<int64_t>& count) {
   return count ? std::optional(static_cast<double>(*count)) : std::nullopt;
 }
 
-/// A metric of the last step: one that a run does not record has no sample; NaN and infinities that
-/// it does record cannot be told from that, but for the loss, which every step has.
+/// A metric of the last step; one that a run does not record has no sample.
 std::function<std::optional<double>(const RunSummary&)> of_last_step(Metric metric) {
   return [metric](const RunSummary& run) -> std::optional<double> {
-    const double value = run.last_of(metric);
-    const bool is_recorded = !std::isnan(value) || metric == Metric::kLoss;
-    return run.step && is_recorded ? std::optional(value) : std::nullopt;
+    const bool is_recorded = run.is_recorded[static_cast<size_t>(metric)];
+    return run.step && is_recorded ? std::optional(run.last_of(metric)) : std::nullopt;
   };
 }
 

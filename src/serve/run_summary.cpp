@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "core/file.h"
@@ -129,7 +130,14 @@ void SummaryReader::read_steps() {
   summary_.seconds_left = report::seconds_left(run);
   if (steps.size() == 0) return;
   summary_.step = static_cast<int64_t>(steps.step.back());
-  for (size_t i = 0; i < report::kNumMetrics; ++i) summary_.last[i] = steps.metrics[i].back();
+  // A loss that is not finite has made the other numbers so.
+  const bool is_broken = !std::isfinite(steps.of(report::Metric::kLoss).back());
+  for (size_t i = 0; i < report::kNumMetrics; ++i) {
+    const std::vector<double>& values = steps.metrics[i];
+    summary_.last[i] = values.back();
+    const auto is_number = [](double value) { return !std::isnan(value); };
+    summary_.is_recorded[i] = is_broken || std::ranges::any_of(values, is_number);
+  }
   summary_.step_seconds = steps.seconds.back();
   const std::vector<double>* mfu = steps.extra("mfu");
   if (mfu != nullptr) summary_.mfu_percent = mfu->back();

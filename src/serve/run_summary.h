@@ -50,6 +50,7 @@ struct RunSummary {
   std::optional<report::Alert> alert;            ///< the latest since the last start
   std::string format_note;                       ///< what to say of a run.json of another format
 
+  std::array<bool, report::kNumMetrics> is_recorded{};  ///< whether the latest steps have it
   double last_of(report::Metric metric) const { return last[static_cast<size_t>(metric)]; }
 };
 

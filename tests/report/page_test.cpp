@@ -120,6 +120,83 @@ TEST_F(PageTest, EveryChartIsDrawnAgainstEveryAxisAndSpeaks) {
   EXPECT_THAT(html, HasSubstr("<tr><th scope=\"row\">1</th><td class=\"number\">4</td>"));
 }
 
+/// The value of a row of the table of runs.
+std::string fact_of(const std::string& html, const std::string& name) {
+  const std::string begin = cat("<th scope=\"row\">", name, "</th><td>");
+  const size_t at = html.find(begin);
+  if (at == std::string::npos) return "no such row";
+  return html.substr(at + begin.size(), html.find("</td>", at) - at - begin.size());
+}
+
+TEST_F(PageTest, TheLastLossIsThatOfTheLastStep) {
+  const auto last_loss = [&](const std::string& training) {
+    return fact_of(page({write_run(parent_, {.training = training})}), "last loss");
+  };
+  EXPECT_EQ(last_loss(step_line(0, "8") + step_line(1, "4")), "4");
+  EXPECT_EQ(last_loss(step_line(0, "8") + step_line(1, "NaN") + step_line(2, "Infinity")),
+            "inf (last finite 8, step 0)");
+  EXPECT_EQ(last_loss(step_line(0, "NaN")), "nan");
+}
+
+/// Not the smoothed curve's values, which nobody has recorded.
+TEST_F(PageTest, ACurveSpeaksOfItsFirstAndLastValue) {
+  std::string training;
+  for (int64_t step = 0; step < 200; ++step) training += step_line(step, cat(200 - step));
+  EXPECT_THAT(page({write_run(parent_, {.name = "a", .training = training})}),
+              HasSubstr("aria-label=\"loss against step: a from 200 to 1\""));
+}
+
+TEST_F(PageTest, ScoresOfValidationsHaveChartsOfTheirOwn) {
+  const std::string html = page({write_run(
+      parent_, {.training = step_line(0, "8") + step_line(1, "4"),
+                .validation = "{\"step\": 0, \"val_loss\": 2.5, \"tool_call/parsed\": 0.25}\n"
+                              "{\"step\": 1, \"val_loss\": 2.0, \"tool_call/parsed\": 0.75}\n"})});
+  EXPECT_THAT(html, HasSubstr("<figcaption>validation: tool_call/parsed</figcaption>"));
+  EXPECT_THAT(html,
+              HasSubstr("\"validation: tool_call/parsed against step: run from 0.25 to 0.75\""));
+  expect_balanced(html);
+}
+
+TEST_F(PageTest, ARunThatWasContinuedShowsBothStarts) {
+  const std::string json = "{\"started\": \"2026-08-01T00:00:05.000Z\"}";
+  const auto facts = [&](const std::string& events) {
+    const std::string html = page({write_run(
+        parent_, {.training = step_line(0, "8"), .events = events, .description = json})});
+    return cat(fact_of(html, "started"), ", ", fact_of(html, "continued"));
+  };
+  EXPECT_EQ(facts(event("start", "01") + event("start", "05")),
+            "2026-08-01 00:00:01, 2026-08-01 00:00:05");
+  EXPECT_EQ(facts(event("start", "05")), "2026-08-01 00:00:05, no such row");
+}
+
+TEST_F(PageTest, TheCommandCanBeTypedAgain) {
+  EXPECT_EQ(
+      fact_of(page({write_run(parent_, {.training = step_line(0, "8"),
+                                        .description = R"({"command": ["automodel", "a b"]})"})}),
+              "command"),
+      "automodel &#39;a b&#39;");
+}
+
+TEST(HtmlTest, NumbersHaveAsManyDigitsAsItTakes) {
+  EXPECT_EQ(short_number(12345), "12.35k");
+  EXPECT_EQ(short_number(5e10), "50B");
+  EXPECT_EQ(short_number(1.5e12), "1.5T");
+  EXPECT_EQ(short_number(2e15), "2e+15");
+  EXPECT_EQ(short_number(3.4e-6), "3.4e-06");
+  EXPECT_EQ(short_number(-std::nan("")), "nan");
+  EXPECT_EQ(short_number(-INFINITY), "-inf");
+  EXPECT_THAT(short_numbers({0.15930, 0.15932, 0.15934}),
+              testing::ElementsAre("0.1593", "0.15932", "0.15934"));
+  EXPECT_THAT(short_numbers({1, 2, 3}), testing::ElementsAre("1", "2", "3"));
+}
+
+TEST(HtmlTest, AMedianLiesBetweenTheTwoInTheMiddle) {
+  EXPECT_EQ(median_of({3, 1, 2}), 2);
+  EXPECT_EQ(median_of({4, 100, 300, 1}), 52);
+  EXPECT_EQ(median_of({100, std::nan(""), 300}), 200);
+  EXPECT_TRUE(std::isnan(median_of({})));
+}
+
 TEST_F(PageTest, TwoRunsShowWhatDiffers) {
   const std::string first = write_run(
       parent_, {.name = "a", .training = step_line(0, "2"), .description = description("0.5")});

@@ -100,12 +100,18 @@ TEST(RunFilesTest, ValidationSetsAreNamedByTheirFiles) {
   const std::string folder = write_run(
       parent, {.training = step_line(0, "1"), .validation = "{\"step\": 3, \"val_loss\": 2.5}\n"});
   write_file_atomic(path_join(folder, "validation_held_out.jsonl"),
-                    "{\"step\": 4, \"val_loss\": 1.5}\n");
-  const RecordedRun run = read_run(folder);
-  ASSERT_EQ(run.validations.size(), 2U);
-  EXPECT_EQ(run.validations[0].set, "default");
-  EXPECT_EQ(run.validations[1].set, "held_out");
-  EXPECT_EQ(run.validations[1].loss, 1.5);
+                    "{\"step\": 4, \"val_loss\": 1.5, \"lr\": 1, \"accuracy\": 0.25}\n");
+  const Validations validations = read_run(folder).validations;
+  ASSERT_EQ(validations.losses.size(), 2U);
+  EXPECT_EQ(validations.losses[0].set, "default");
+  EXPECT_EQ(validations.losses[1].set, "held_out");
+  EXPECT_EQ(validations.losses[1].value, 1.5);
+  // What training records have too is not drawn twice.
+  ASSERT_EQ(validations.others.size(), 1U);
+  ASSERT_EQ(validations.others.at("accuracy").size(), 1U);
+  EXPECT_EQ(validations.others.at("accuracy")[0].set, "held_out");
+  EXPECT_EQ(validations.others.at("accuracy")[0].step, 4);
+  EXPECT_EQ(validations.others.at("accuracy")[0].value, 0.25);
 }
 
 TEST(RunFilesTest, AFolderThatIsNoRunsIsAnError) {

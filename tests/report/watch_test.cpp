@@ -106,6 +106,13 @@ TEST(WatchPictureTest, ANameCannotMoveTheCursor) {
   EXPECT_EQ(fitted("\xC2\x9B", 2), "? ");  // C1's own CSI
 }
 
+TEST(WatchPictureTest, WideCharactersTakeTwoColumns) {
+  EXPECT_EQ(fitted("日本", 5), "日本 ");
+  EXPECT_EQ(fitted("日本", 3), "日 ");
+  EXPECT_EQ(fitted("日本", 2), "日");
+  EXPECT_EQ(fitted("e\xCC\x81tat", 3), "e\xCC\x81ta");  // an accent on the letter before
+}
+
 std::string event(const std::string& name, const std::string& seconds,
                   const std::string& more = "") {
   return cat("{\"event\": \"", name, "\", \"timestamp\": \"2026-08-01T00:00:", seconds, "Z\"", more,
@@ -240,8 +247,8 @@ TEST(RunFollowerTest, ValidationsAndLinesThatAreLeftOutAreFollowedToo) {
   EXPECT_EQ(follower.run().num_unread_lines, 2);
   append(path_join(folder, "validation_x.jsonl"), "{\"step\": 0, \"val_loss\": 2.5}\nno record\n");
   EXPECT_TRUE(follower.update());
-  ASSERT_EQ(follower.run().validations.size(), 1U);
-  EXPECT_EQ(follower.run().validations[0].set, "x");
+  ASSERT_EQ(follower.run().validations.losses.size(), 1U);
+  EXPECT_EQ(follower.run().validations.losses[0].set, "x");
   EXPECT_EQ(follower.run().num_unread_lines, 3);
   append(path_join(folder, "training.jsonl"), "no record\n");
   follower.update();

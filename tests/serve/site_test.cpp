@@ -391,6 +391,19 @@ TEST_F(SiteTest, NoTwoRunsShareALabel) {
   }
 }
 
+TEST_F(SiteTest, ANormThatIsNotFiniteIsASampleToo) {
+  const std::string broken =
+      replace_all(step_line(1, "NaN"), "\"grad_norm\": 1.5", "\"grad_norm\": NaN");
+  write_run(root_, {.name = "broken", .training = broken});
+  write_run(root_, {.name = "none",
+                    .training = replace_all(step_line(1, "2"), "\"grad_norm\": 1.5, ", "")});
+  const std::string text = *ask("/metrics").body;
+  EXPECT_THAT(text, HasSubstr("trainer_loss{run=\"broken\"} Nan\n"));
+  EXPECT_THAT(text, HasSubstr("trainer_grad_norm{run=\"broken\"} Nan\n"));
+  EXPECT_THAT(text, HasSubstr("trainer_loss{run=\"none\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("trainer_grad_norm{run=\"none\"}")));
+}
+
 TEST_F(SiteTest, TheListIsJsonToo) {
   add("a \xFF");
   write_run(root_, {.name = "b", .training = step_line(0, "NaN")});

@@ -201,7 +201,7 @@ void SessionRecords::note_non_finite(const training::StepResult& result) {
   Json values = Json::object();
   values["loss"] = result.loss;
   values["grad_norm"] = result.grad_norm;
-  timed_event("non_finite", monotonic_seconds(), std::move(values));
+  event("non_finite", std::move(values));
 }
 
 void SessionRecords::note_memory() {
@@ -296,7 +296,7 @@ void SessionRecords::skipped(const training::StepResult& result, DataRange data)
   if (context_.group.rank() != 0) return;
   context_.console->warning(cat("step ", scheduler_.step(), ": its update is left out, since ",
                                 spike_text(result, recipe_.clip), " [clip_grad_norm.on_spike]"));
-  timed_event("skipped_update", monotonic_seconds(), facts_of_spike(result, std::move(data)));
+  event("skipped_update", facts_of_spike(result, std::move(data)));
 }
 
 void SessionRecords::rolled_back(const training::StepResult& result, const Rollback& rollback,

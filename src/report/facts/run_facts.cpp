@@ -28,15 +28,31 @@ std::string number_text(double value) {
   return std::isfinite(value) ? short_number(value) : "";
 }
 
-/// The last value that is finite; NaN when there is none.
-double last_of(const std::vector<double>& values) {
-  const auto found = std::find_if(values.rbegin(), values.rend(),
-                                  [](double value) { return std::isfinite(value); });
-  return found == values.rend() ? std::nan("") : *found;
-}
-
 std::string step_number(double step) {
   return is_step(step) ? cat(static_cast<int64_t>(step)) : "?";
+}
+
+/// "2.31", "nan (last finite 7.625, step 1)"; "" when no step was recorded.
+std::string last_loss_text(const StepTable& steps) {
+  const std::vector<double>& losses = steps.of(Metric::kLoss);
+  if (losses.empty()) return "";
+  const std::string last = short_number(losses.back());
+  const auto found = std::find_if(losses.rbegin(), losses.rend(),
+                                  [](double value) { return std::isfinite(value); });
+  if (found == losses.rbegin() || found == losses.rend()) return last;
+  const double step = steps.step[static_cast<size_t>(losses.rend() - found) - 1];
+  return cat(last, " (last finite ", short_number(*found), ", step ", step_number(step), ")");
+}
+
+/// When a run was started first and, where that was another time, last: as run.json tells it.
+std::pair<std::string, std::string> start_times(const RecordedRun& run) {
+  const std::string last = replace_all(at(run.description, "started").substr(0, 19), "T", " ");
+  for (const RunEvent& event : run.events) {
+    const std::string first = event.name == "start" ? time_text(event.seconds) : "";
+    if (!first.empty() && first < last) return {first, last};
+    if (event.name == "start") break;
+  }
+  return {last, ""};
 }
 
 /// "2.31 (step 59)"; of several sets with their names in front.
@@ -90,7 +106,7 @@ std::string command_text(const Json& description) {
   const Json* command = description.find("command");
   if (command == nullptr || !command->is_array()) return "";
   std::vector<std::string> words;
-  for (const Json& word : command->as_array()) words.push_back(value_text(word));
+  for (const Json& word : command->as_array()) words.push_back(shell_word(value_text(word)));
   return join(words, " ");
 }
 
@@ -147,9 +163,10 @@ double number_at(const Json& json, std::string_view dotted) {
 double median_of(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return std::nan("");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  if (values.size() % 2 == 1) return *middle;
+  return 0.5 * (*std::max_element(values.begin(), middle) + *middle);
 }
 
 double highest_of(const std::vector<double>& values) {
@@ -203,11 +220,11 @@ std::optional<Alert> latest_alert(const EventLog& events) {
 
 std::vector<BestValidation> best_validations(const RecordedRun& run) {
   std::map<std::string, BestValidation> best;
-  for (const ValidationPoint& point : run.validations) {
-    if (!std::isfinite(point.loss)) continue;
+  for (const ValidationPoint& point : run.validations.losses) {
+    if (!std::isfinite(point.value)) continue;
     const auto [found, is_new] = best.try_emplace(point.set);
-    if (is_new || point.loss < found->second.loss) {
-      found->second = {point.set, point.loss, point.step};
+    if (is_new || point.value < found->second.loss) {
+      found->second = {point.set, point.value, point.step};
     }
   }
   std::vector<BestValidation> all;
@@ -252,16 +269,18 @@ std::vector<Fact> facts_of(const RecordedRun& run) {
   const StepTable& steps = run.steps;
   const std::string ranks = at(json, "num_ranks");
   const std::vector<double>* mfu = steps.extra("mfu");
+  const auto [started, continued] = start_times(run);
   return {{"state", state_text(run)},
           {"note", format_note(json)},
           {"steps", steps_text(run)},
           {"tokens", steps.tokens.empty() ? "" : short_number(steps.tokens.back())},
-          {"last loss", number_text(last_of(steps.of(Metric::kLoss)))},
+          {"last loss", last_loss_text(steps)},
           {"best validation loss", best_text(run)},
           {"tokens/s (median)", number_text(median_of(steps.of(Metric::kTokensPerSecond)))},
           {"MFU (median), %", mfu == nullptr ? "" : number_text(median_of(*mfu))},
           {"memory (most), GiB", number_text(highest_of(steps.of(Metric::kMemory)))},
-          {"started", replace_all(at(json, "started").substr(0, 19), "T", " ")},
+          {"started", started},
+          {"continued", continued},
           {"model", at(json, "model.architecture")},
           {"parameters", parameters_text(json)},
           {"ranks", ranks.empty() ? "" : cat(ranks, mesh_text(json))},

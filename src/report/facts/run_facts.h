@@ -79,7 +79,7 @@ std::string value_text(const Json& value);
 /// "1.5 GiB" of a number of a run's files; "" for one that no memory has.
 std::string bytes_text(double bytes);
 
-/// The median of the values that are finite, the lower of two; NaN when there is none.
+/// The median of the values that are finite; NaN when there is none.
 double median_of(std::vector<double> values);
 
 /// The highest value that is finite; NaN when there is none.

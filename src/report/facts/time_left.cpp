@@ -36,7 +36,11 @@ double seconds_left(const RecordedRun& run) {
     if (num_steps > 0 && seconds >= 0) durations.push_back(seconds);
   }
   const double num_left = static_cast<double>(*most) - steps.step.back() - 1;
-  return std::max(0.0, num_left) * median_of(durations);
+  if (durations.empty()) return std::nan("");
+  // The lower of two in the middle: one of them may be a clock that was set.
+  const auto middle = durations.begin() + static_cast<std::ptrdiff_t>((durations.size() - 1) / 2);
+  std::nth_element(durations.begin(), middle, durations.end());
+  return std::max(0.0, num_left) * *middle;
 }
 
 }  // namespace automodel::report

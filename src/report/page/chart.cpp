@@ -52,10 +52,6 @@ class Scale final {
   double low_ = 0, high_ = 1;
 };
 
-std::string axis_text(double value, bool has_time) {
-  return has_time ? span_text(value) : short_number(value);
-}
-
 /// Whole steps and tokens, or times that are round in the unit that they are shown in.
 std::vector<double> x_ticks(const ChartOptions& options) {
   if (options.x.is_empty) return {};
@@ -72,16 +68,19 @@ std::string axes(const ChartOptions& options, const Scale& scale) {
   std::string out = "<g class=\"axis\" aria-hidden=\"true\">";
   const auto y_ticks =
       options.is_log ? log_ticks_of(options.y, kYTicks) : ticks_of(options.y, kYTicks);
-  for (const double tick : y_ticks) {
-    const int y = scale.y(tick);
+  const std::vector<std::string> y_texts = short_numbers(y_ticks);
+  for (size_t i = 0; i < y_ticks.size(); ++i) {
+    const int y = scale.y(y_ticks[i]);
     out += cat("<path d=\"M", kLeft, " ", y, "H", kWidth - kRight, "\"/><text x=\"", kLeft - 6,
-               "\" y=\"", y + 4, "\" text-anchor=\"end\">", short_number(tick), "</text>");
+               "\" y=\"", y + 4, "\" text-anchor=\"end\">", y_texts[i], "</text>");
   }
-  for (const double tick : x_ticks(options)) {
-    const int x = scale.x(tick);
+  const std::vector<double> ticks = x_ticks(options);
+  const std::vector<std::string> x_texts = short_numbers(ticks);
+  for (size_t i = 0; i < ticks.size(); ++i) {
+    const int x = scale.x(ticks[i]);
     out += cat("<path d=\"M", x, " ", kHeight - kBottom, "v4\"/><text x=\"", x, "\" y=\"",
                kHeight - kBottom + 17, "\" text-anchor=\"middle\">",
-               axis_text(tick, options.has_time), "</text>");
+               options.has_time ? span_text(ticks[i]) : x_texts[i], "</text>");
   }
   return out + cat("<text x=\"", (kLeft + kWidth - kRight) / 2, "\" y=\"", kHeight - 5,
                    "\" text-anchor=\"middle\">", options.x_title, "</text></g>");
@@ -182,10 +181,13 @@ std::string spoken(const std::vector<ChartCurve>& curves, const ChartOptions& op
   constexpr size_t kMost = 8;
   std::vector<std::string> parts;
   for (const ChartCurve& run : curves) {
-    const auto& columns = run.curve.columns;
-    if (columns.empty()) continue;
-    parts.push_back(cat(run.name, " from ", short_number(columns.front().smooth), " to ",
-                        short_number(columns.back().smooth)));
+    const auto dots = std::ranges::find_if(
+        run.dots, [](const ChartDots& points) { return !points.places.empty(); });
+    const bool has_curve = !run.curve.columns.empty();
+    if (!has_curve && dots == run.dots.end()) continue;
+    const double first = has_curve ? run.curve.first : dots->places.front().second;
+    const double last = has_curve ? run.curve.last : dots->places.back().second;
+    parts.push_back(cat(run.name, " from ", short_number(first), " to ", short_number(last)));
   }
   return cat(options.title, " against ", options.x_title, options.is_log ? ", logarithmic" : "",
              ": ", join_first(parts, kMost));

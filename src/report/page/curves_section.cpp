@@ -39,6 +39,8 @@ struct Series {
   bool is_noisy = true;   ///< has a smoothed line
   bool is_extra = false;  ///< records may lack it
   std::vector<const std::vector<double>*> of_runs;  ///< null where a run has none
+  /// Points of validations; null where a run has none.
+  std::vector<const std::vector<ValidationPoint>*> points;
 };
 
 /// Columns of a curve, so that the pictures of many runs and metrics stay small.
@@ -99,23 +101,22 @@ AxisValues values_on(const RunViews& runs, Axis axis) {
 std::vector<std::string> set_names(const RunViews& runs) {
   std::set<std::string> names;
   for (const RecordedRun& run : runs) {
-    for (const ValidationPoint& point : run.validations) names.insert(point.set);
+    for (const ValidationPoint& point : run.validations.losses) names.insert(point.set);
   }
   return {names.begin(), names.end()};
 }
 
 /// The points of one set, of a long run some of them.
-ChartDots dots_of(const RecordedRun& run, const std::string& set, const std::vector<double>& x,
-                  size_t most) {
+ChartDots dots_of(const RecordedRun& run, const std::vector<ValidationPoint>& points,
+                  const std::string& set, const std::vector<double>& x, size_t most) {
   ChartDots dots;
-  const size_t count =
-      static_cast<size_t>(std::ranges::count(run.validations, set, &ValidationPoint::set));
+  const size_t count = static_cast<size_t>(std::ranges::count(points, set, &ValidationPoint::set));
   const size_t stride = count / most + 1;
   size_t number = 0;
-  for (const ValidationPoint& point : run.validations) {
+  for (const ValidationPoint& point : points) {
     if (point.set != set || number++ % stride != 0) continue;
     const double place = x[row_of(run, point.step)];
-    if (std::isfinite(place)) dots.places.emplace_back(place, point.loss);
+    if (std::isfinite(place)) dots.places.emplace_back(place, point.value);
   }
   return dots;
 }
@@ -126,13 +127,14 @@ struct Parts {
   std::vector<std::vector<EventMark>> marks;  // of each run
 };
 
-void add_points(const RecordedRun& run, const Parts& parts, size_t num_runs,
-                const std::vector<double>& x, ChartCurve& curve) {
+void add_points(const RecordedRun& run, const std::vector<ValidationPoint>* points,
+                const Parts& parts, size_t num_runs, const std::vector<double>& x,
+                ChartCurve& curve) {
   constexpr size_t kMostDots = 100, kLeastDots = 20;
-  if (x.empty()) return;
+  if (points == nullptr || x.empty()) return;
   for (size_t i = 0; i < parts.sets.size(); ++i) {
     const size_t most = share_of(kMostDots, kLeastDots, num_runs * parts.sets.size());
-    curve.dots.push_back(dots_of(run, parts.sets[i], x, most));
+    curve.dots.push_back(dots_of(run, *points, parts.sets[i], x, most));
     curve.dots.back().shape = i;
   }
 }
@@ -180,7 +182,7 @@ std::string charts_on(const RunViews& runs, const Series& series, const Parts& p
   std::vector<ChartCurve> curves;
   for (size_t i = 0; i < runs.size(); ++i) {
     curves.push_back(curve_of(runs[i], i, series, x, columns));
-    if (series.is_loss) add_points(runs[i], parts, runs.size(), x.of_runs[i], curves.back());
+    add_points(runs[i], series.points[i], parts, runs.size(), x.of_runs[i], curves.back());
     add_marks(parts.marks[i], series.is_loss, x.of_runs[i], curves.back());
   }
   const bool has_marks =
@@ -201,13 +203,20 @@ std::string charts_on(const RunViews& runs, const Series& series, const Parts& p
   return out;
 }
 
-bool has_values(const Series& series) {
-  return std::ranges::any_of(series.of_runs, [](const std::vector<double>* values) {
-    return values != nullptr && !range_of(*values).is_empty;
-  });
+/// Whether some run has a value to draw.
+bool has_values(const Series& series, const RunViews& runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<double>* values = series.of_runs[i];
+    if (values != nullptr && !range_of(*values).is_empty) return true;
+    // Points lie where their steps do.
+    const bool has_points = series.points[i] != nullptr && !series.points[i]->empty();
+    if (has_points && runs[i].get().steps.size() > 0) return true;
+  }
+  return false;
 }
 
-/// What is called otherwise than its key.
+}  // namespace
+
 std::string title_of_extra(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"mfu", "MFU, %"}, {"kd_loss", "distillation loss"}, {"ce_loss", "cross-entropy"}};
@@ -217,17 +226,26 @@ std::string title_of_extra(const std::string& key) {
   return key;
 }
 
-/// All that some run has numbers of: metrics, then further keys as they come.
+namespace {
+
+/// All that some run has numbers of: metrics, then further keys as they come, and those that only
+/// validations have.
 std::vector<Series> all_series(const RunViews& runs) {
   std::vector<Series> all;
   const auto add = [&](Series series) {
-    if (has_values(series)) all.push_back(std::move(series));
+    series.of_runs.resize(runs.size());
+    series.points.resize(runs.size());
+    if (has_values(series, runs)) all.push_back(std::move(series));
   };
   for (const Metric metric : kMetrics) {
     // A schedule and a peak are not noisy.
     const bool is_noisy = metric != Metric::kLr && metric != Metric::kMemory;
-    Series series{std::string(metric_title(metric)), metric == Metric::kLoss, is_noisy, false, {}};
-    for (const RecordedRun& run : runs) series.of_runs.push_back(&run.steps.of(metric));
+    const bool is_loss = metric == Metric::kLoss;
+    Series series{std::string(metric_title(metric)), is_loss, is_noisy, false, {}, {}};
+    for (const RecordedRun& run : runs) {
+      series.of_runs.push_back(&run.steps.of(metric));
+      if (is_loss) series.points.push_back(&run.validations.losses);
+    }
     add(std::move(series));
   }
   std::vector<std::string> keys;
@@ -237,8 +255,20 @@ std::vector<Series> all_series(const RunViews& runs) {
     }
   }
   for (const std::string& key : keys) {
-    Series series{title_of_extra(key), false, true, true, {}};
+    Series series{title_of_extra(key), false, true, true, {}, {}};
     for (const RecordedRun& run : runs) series.of_runs.push_back(run.steps.extra(key));
+    add(std::move(series));
+  }
+  std::set<std::string> of_validations;
+  for (const RecordedRun& run : runs) {
+    for (const auto& [key, points] : run.validations.others) of_validations.insert(key);
+  }
+  for (const std::string& key : of_validations) {
+    Series series{cat("validation: ", key), false, false, true, {}, {}};
+    for (const RecordedRun& run : runs) {
+      const auto found = run.validations.others.find(key);
+      series.points.push_back(found == run.validations.others.end() ? nullptr : &found->second);
+    }
     add(std::move(series));
   }
   return all;

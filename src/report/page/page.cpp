@@ -117,7 +117,7 @@ std::string numbers_of(const RecordedRun& run) {
   if (steps.size() == 0) return "";
   std::vector<std::string> names = {"step"};
   for (const Metric metric : kMetrics) names.emplace_back(metric_title(metric));
-  for (const ExtraColumn& column : steps.extras) names.push_back(column.key);
+  for (const ExtraColumn& column : steps.extras) names.push_back(title_of_extra(column.key));
   std::string rows;
   const size_t count = std::min(kRows, steps.size());
   for (size_t i = 0; i < count; ++i) {

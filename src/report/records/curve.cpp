@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace automodel::report {
 
@@ -51,19 +52,22 @@ Curve make_curve(const std::vector<double>& x, const std::vector<double>& y, con
   std::vector<Cell> cells(static_cast<size_t>(num_columns));
   const double width = range.size() > 0 ? range.size() / static_cast<double>(num_columns) : 1;
   SmoothMean mean(smoothing);
+  Curve curve;
+  bool has_value = false;
   for (size_t i = 0; i < x.size(); ++i) {
     if (!std::isfinite(x[i])) continue;
     const double at = std::floor((x[i] - range.low) / width);
     Cell& cell =
         cells[static_cast<size_t>(std::clamp(at, 0.0, static_cast<double>(num_columns - 1)))];
     if (is_drawn(y[i])) {
+      if (!std::exchange(has_value, true)) curve.first = y[i];
+      curve.last = y[i];
       cell.values.add(y[i]);
       cell.smooth = mean.add(y[i]);
     } else {
       cell.has_non_finite = true;
     }
   }
-  Curve curve;
   for (size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
     const double middle = range.low + (static_cast<double>(i) + 0.5) * width;

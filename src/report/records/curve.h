@@ -28,6 +28,7 @@ struct Column {
 struct Curve {
   std::vector<Column> columns;       ///< those that hold a value, in order of x
   std::vector<double> non_finite_x;  ///< columns that hold NaN or an infinity
+  double first = 0, last = 0;        ///< values, where there is a column
 };
 
 /// Sorts records into `num_columns` columns of equal width over `range`; nothing that is higher or

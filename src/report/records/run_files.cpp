@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/is_one_of.h"
 #include "core/text.h"
 #include "report/records/growing_file.h"
 
@@ -108,17 +109,25 @@ std::vector<std::string> validation_files(const std::string& folder) {
   return files;
 }
 
-std::vector<ValidationPoint> read_validations(const std::string& folder, int64_t* num_unread) {
-  std::vector<ValidationPoint> points;
+Validations read_validations(const std::string& folder, int64_t* num_unread) {
+  static const std::vector<std::string> kOfTraining = {
+      "step", "epoch", "val_loss", "lr", "num_label_tokens", "mem"};
+  Validations read;
   int64_t num_lost = 0;
   for (const std::string& name : validation_files(folder)) {
     const std::string set = *set_of_file(name);
     num_lost += for_each_record(text_of_file(path_join(folder, name)), [&](const Json& record) {
-      points.push_back({set, number_of(record, "step"), number_of(record, "val_loss")});
+      const double step = number_of(record, "step");
+      read.losses.push_back({set, step, number_of(record, "val_loss")});
+      for (const auto& [key, value] : record.as_object()) {
+        if (!value.is_number() || is_one_of(kOfTraining, key)) continue;
+        if (read.others.size() == kMostExtras && !read.others.contains(key)) continue;
+        read.others[key].push_back({set, step, value.as_double()});
+      }
     });
   }
   if (num_unread != nullptr) *num_unread += num_lost;
-  return points;
+  return read;
 }
 
 Json read_run_description(const std::string& folder) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,11 +14,19 @@
 
 namespace automodel::report {
 
-/// A line of a validation file.
+/// A number of a line of a validation file.
 struct ValidationPoint {
   std::string set;
   double step = 0;
-  double loss = 0;
+  double value = 0;
+};
+
+/// What validation files hold.
+struct Validations {
+  std::vector<ValidationPoint> losses;
+  /// Numbers that only validations have, by their keys: scores of tool calls, accuracies. At most
+  /// kMostExtras.
+  std::map<std::string, std::vector<ValidationPoint>> others;
 };
 
 /// All that a run has written about itself.
@@ -27,7 +36,7 @@ struct RecordedRun {
   Json description;    ///< run.json; null without one
   StepTable steps;
   int64_t num_step_rewrites = 0;  ///< how often its records were cut or written anew
-  std::vector<ValidationPoint> validations;
+  Validations validations;
   EventLog events;
   int64_t num_unread_lines = 0;  ///< half-written, or otherwise no record
   /// Whether a process works in the folder, when it was last looked at.
@@ -53,8 +62,7 @@ void check_run_folder(const std::string& folder);
 std::vector<std::string> validation_files(const std::string& folder);
 
 /// What those files hold; lines that are no records are added to `num_unread`.
-std::vector<ValidationPoint> read_validations(const std::string& folder,
-                                              int64_t* num_unread = nullptr);
+Validations read_validations(const std::string& folder, int64_t* num_unread = nullptr);
 
 /// run.json; null when there is none that can be read as JSON.
 Json read_run_description(const std::string& folder);

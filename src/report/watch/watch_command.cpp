@@ -60,10 +60,16 @@ void check_output(const std::ostream& out) {
   if (!out) throw InputError("cannot write: is the disk full, or the reader gone?");
 }
 
-void print_picture(const Followers& followers, std::ostream& out) {
+/// Over the picture before, where there is one: each line replaces one, and what is left is
+/// cleared.
+void print_picture(const Followers& followers, bool is_over, std::ostream& out) {
   std::vector<const RecordedRun*> runs;
   for (const auto& follower : followers) runs.push_back(&follower->run());
-  for (const std::string& line : watch_picture(runs, terminal_here())) out << line << "\n";
+  if (is_over) out << "\x1b[H";
+  for (const std::string& line : watch_picture(runs, terminal_here())) {
+    out << line << (is_over ? "\x1b[K\n" : "\n");
+  }
+  if (is_over) out << "\x1b[J";
   out << std::flush;
   check_output(out);
 }
@@ -160,8 +166,7 @@ int watch(const WatchOptions& options, std::ostream& out) {
     const bool is_last = options.is_once || have_ended(followers);
     for (const auto& follower : followers) has_changed |= follower->update();
     if (is_drawn && has_changed) {
-      if (!options.is_once) out << "\x1b[H\x1b[2J";
-      print_picture(followers, out);
+      print_picture(followers, !options.is_once, out);
     } else if (!is_drawn) {
       lines.print();
     }

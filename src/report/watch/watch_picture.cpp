@@ -1,5 +1,8 @@
 #include "report/watch/watch_picture.h"
 
+#include <locale.h>
+#include <wchar.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -136,7 +139,7 @@ Lines chart_cell(const Runs& runs, Metric metric, const Layout& layout, const Te
   }
   std::vector<DotCurve> drawn;
   for (size_t i = 0; i < curves.size(); ++i) drawn.push_back({&curves[i], i});
-  Lines lines = {fitted(chart_title(runs, metric), layout.cell_width)};
+  Lines lines = {fitted(chart_title(runs, metric), layout.cell_width - 1) + " "};
   const Lines dots = draw_dots(drawn, chart);
   for (size_t i = 0; i < dots.size(); ++i) {
     std::string label;
@@ -171,16 +174,33 @@ Lines events_cell(const Runs& runs, const Layout& layout) {
   return lines;
 }
 
+/// How many columns of a terminal a character takes: two of most East Asian ones and of pictures,
+/// none of marks on the character before.
+int columns_of(uint32_t code) {
+  constexpr uint32_t kFirstOther = 0x300;
+  if (code < kFirstOther) return 1;
+  static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  if (unicode == nullptr) return 1;
+  const locale_t before = ::uselocale(unicode);
+  const int columns = ::wcwidth(static_cast<wchar_t>(code));
+  ::uselocale(before);
+  return columns < 0 ? 1 : columns;
+}
+
 }  // namespace
 
 std::string fitted(const std::string& text, int width) {
   std::string out;
   int used = 0;
-  for (size_t at = 0; at < text.size() && used < width; ++used) {
+  for (size_t at = 0; at < text.size();) {
     uint32_t code = 0;
     const size_t size = decode_utf8(text, at, code);
     const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
-    out += size == 0 || is_control ? "?" : text.substr(at, size);
+    const bool is_shown = size > 0 && !is_control;
+    const int columns = is_shown ? columns_of(code) : 1;
+    if (used + columns > width) break;
+    used += columns;
+    out += is_shown ? text.substr(at, size) : "?";
     at += std::max<size_t>(size, 1);
   }
   return out + std::string(static_cast<size_t>(std::max(0, width - used)), ' ');
