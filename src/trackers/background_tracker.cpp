@@ -125,7 +125,12 @@ void BackgroundTracker::State::wait_for_records(Lock& lock) {
   if (idle_seconds <= 0) return changed.wait(lock, has_work);
   while (!changed.wait_for(lock, std::chrono::duration<double>(idle_seconds), has_work)) {
     lock.unlock();
-    tracker->idle();
+    outcome_of(
+        [&] {
+          tracker->idle();
+          return Delivery{};
+        },
+        0);
     lock.lock();
   }
 }
@@ -159,7 +164,8 @@ bool BackgroundTracker::State::settle(const Delivery& delivery, Lock& lock) {
   if (is_done) tally.num_sent += num_settled;
   const bool has_recovered = std::exchange(num_failures, 0) > 0 && is_done;
   num_last_failures = 0;
-  const bool is_first_loss = !is_done && !std::exchange(has_warned_of_loss, true);
+  // A call that was cancelled may say anything; end() counts what is lost then.
+  const bool is_first_loss = !is_done && !is_cancelled && !std::exchange(has_warned_of_loss, true);
   lock.unlock();
   if (has_recovered) reporter->info(cat(tracker->name(), ": takes records again"));
   if (is_first_loss) {
@@ -242,6 +248,9 @@ void BackgroundTracker::work(State& state) {
   if (state.tally.has_started && !state.is_cancelled) {
     const RunEnd how = *state.end;
     state.tally.has_finished = state.insist(lock, [&] { return state.tracker->finish(how); });
+    if (!state.tally.has_finished) {
+      state.tally.num_sent -= static_cast<int64_t>(state.tracker->num_held());
+    }
   }
   state.has_left = true;
   state.finished.notify_all();

@@ -53,16 +53,23 @@ std::string problem_of_server(const std::string& address) {
   const size_t scheme_end = address.find("://");
   const std::string scheme = to_lower(address.substr(0, scheme_end));
   if (scheme_end == std::string::npos || (scheme != "http" && scheme != "https")) {
-    return cat("'", address, "' does not begin with http:// or https://");
+    return cat("'", address.substr(address.rfind('@') + 1),
+               "' does not begin with http:// or https://");
   }
   const std::string rest = address.substr(scheme_end + 3);
-  const std::string problem = problem_of_authority(rest.substr(0, rest.find_first_of("/?#")));
+  const std::string authority = rest.substr(0, rest.find_first_of("/?#"));
+  if (authority.find('@') != std::string::npos) {
+    return "a user and password do not belong in an address, where they would be shown";
+  }
+  const std::string problem = problem_of_authority(authority);
   if (!problem.empty()) return problem;
   const bool has_space = std::any_of(rest.begin(), rest.end(), [](char c) {
     return static_cast<unsigned char>(c) <= 32 || c == 127;
   });
   if (has_space) return cat("'", address, "' holds white space");
-  if (rest.find_first_of("?#") != std::string::npos) return cat("'", address, "' holds a query");
+  if (const size_t query = address.find_first_of("?#"); query != std::string::npos) {
+    return cat("'", address.substr(0, query), "' has a query behind it");
+  }
   return "";
 }
 
@@ -92,8 +99,8 @@ ServerAnswer read_answer(const http::HttpAnswer& answer, const std::string& serv
   }
   std::string problem = cat(server, " answers ", status);
   if (status / 100 == 3) {
-    problem += cat(", a redirect to '", answer.head.field("location"), "': set ", address_key,
-                   " to where the server is");
+    problem += cat(", a redirect to '", on_a_line(answer.head.field("location")), "': set ",
+                   address_key, " to where the server is");
   } else if (body.is_null() && status == 404) {
     problem += cat(": is ", address_key, " ", kind, "?");
   }

@@ -29,6 +29,9 @@ struct Record {
 /// Now, in seconds since 1970.
 double unix_seconds();
 
+/// Seconds since 1970 of "2026-08-01T12:34:56.789Z"; now for another text.
+double unix_seconds_of(const std::string& timestamp);
+
 /// The numbers of a JSONL record, made now: integers and reals, not finite ones too; `step` apart.
 Record record_of(const Json& record, std::string set = "");
 
@@ -76,6 +79,8 @@ class Tracker {
   /// While no record comes, after start() came to be done. What goes wrong shows at the next
   /// record.
   virtual void idle() {}
+  /// Records that deliver() took, and that only another call of it or finish() hands over.
+  virtual size_t num_held() const { return 0; }
   /// From any thread: makes the call under way, and all that follow, return soon.
   virtual void cancel() {}
 };

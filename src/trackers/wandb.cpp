@@ -1,9 +1,11 @@
 #include "trackers/wandb.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/process.h"
@@ -49,11 +51,14 @@ Json last_row(const Json& bucket) {
   return nullptr;
 }
 
-/// A number of an object; nothing for anything else.
-std::optional<double> number_in(const Json& object, const char* key) {
+/// A number of an object that counts something; nothing for anything else.
+std::optional<int64_t> count_in(const Json& object, const char* key) {
+  constexpr double kMost = 1e15;
   const Json* value = object.is_object() ? object.find(key) : nullptr;
   if (value == nullptr || !value->is_number()) return std::nullopt;
-  return value->as_double();
+  const double number = value->as_double();
+  if (!(number >= 0 && number <= kMost)) return std::nullopt;
+  return static_cast<int64_t>(number);
 }
 
 /// Lines of a file from its line `offset` on.
@@ -70,6 +75,7 @@ class Wandb final : public Tracker {
       : run_(std::move(run)),
         reporter_(std::move(reporter)),
         api_(run_.settings, &is_cancelled_),
+        id_(wandb_run_id(run_, *reporter_)),
         rows_(unix_seconds()) {}
 
   const char* name() const override { return "W&B"; }
@@ -78,13 +84,15 @@ class Wandb final : public Tracker {
   Delivery finish(RunEnd end) override;
   double idle_seconds() const override { return kHeartbeatSeconds; }
   void idle() override { send(Json::object()); }
+  size_t num_held() const override { return has_sent_last_ ? 0 : rows_.num_held(); }
   void cancel() override { is_cancelled_ = true; }
 
  private:
   ServerAnswer look();
   ServerAnswer make_run();
+  ServerAnswer send_earlier();
   ServerAnswer send(const Json& body) { return api_.stream(entity_, project_, id_.id, body); }
-  Json files_of(const Json& new_rows, const WandbRows& rows) const;
+  Json files_of(Json new_rows, const WandbRows& rows) const;
   ServerAnswer refusal(std::string why) const {
     return {Outcome::kRefused, nullptr, "", std::move(why)};
   }
@@ -99,7 +107,8 @@ class Wandb final : public Tracker {
   std::string storage_id_;  // the server's own, of a run that it has
   std::string entity_;
   std::string project_;
-  int64_t num_rows_ = 0;  // that the server has
+  int64_t num_rows_ = 0;                                               // that the server has
+  std::optional<std::vector<std::shared_ptr<const Record>>> earlier_;  // still to be sent
   WandbRows rows_;
   bool has_told_of_left_out_ = false;
   bool has_sent_last_ = false;  // in finish()
@@ -107,14 +116,13 @@ class Wandb final : public Tracker {
 
 /// Looks for the run that this start may go on in.
 ServerAnswer Wandb::look() {
-  if (id_.id.empty()) id_ = wandb_run_id(run_, *reporter_);
   const auto resume = run_.settings.resume;
   if (!id_.may_be_there) {
     has_looked_ = true;
     return {};
   }
   Json variables = Json::object();
-  variables["project"] = run_.config.project;
+  variables["project"] = run_.settings.project;
   variables["entity"] = text_or_null(run_.settings.entity);
   variables["name"] = id_.id;
   ServerAnswer answer = api_.ask(kWandbResumeQuery, variables);
@@ -131,10 +139,10 @@ ServerAnswer Wandb::look() {
     return refusal(cat(run_.settings.server, " has a run ", id_.id, " already [wandb.resume]"));
   }
   storage_id_ = text_of(*bucket, "id");
-  num_rows_ = static_cast<int64_t>(number_in(*bucket, "historyLineCount").value_or(0));
+  num_rows_ = count_in(*bucket, "historyLineCount").value_or(0);
   const Json row = last_row(*bucket);
-  if (const auto step = number_in(row, "_step")) {
-    rows_.go_on_behind(static_cast<int64_t>(*step), number_in(row, "_runtime").value_or(0));
+  if (const auto step = count_in(row, "_step")) {
+    rows_.go_on_behind(*step, static_cast<double>(count_in(row, "_runtime").value_or(0)));
   }
   rows_.set_summary(object_in_text(*bucket, "summaryMetrics"));
   return answer;
@@ -149,7 +157,7 @@ ServerAnswer Wandb::make_run() {
   Json variables = Json::object();
   variables["id"] = text_or_null(storage_id_);
   variables["name"] = id_.id;
-  variables["project"] = run_.config.project;
+  variables["project"] = run_.settings.project;
   variables["entity"] = text_or_null(run_.settings.entity);
   variables["groupName"] = text_or_null(run_.settings.group);
   variables["displayName"] = text_or_null(wandb_run_name(run_));
@@ -172,6 +180,12 @@ ServerAnswer Wandb::make_run() {
             cat(run_.settings.server, " does not answer as a W&B server: no run")};
   }
   is_made_ = true;
+  const Json* inserted = upserted->find("inserted");
+  if (storage_id_.empty() && inserted != nullptr && *inserted == Json(false)) {
+    reporter_->warning(cat("W&B: run ", id_.id,
+                           " was there; its rows are replaced, since nothing "
+                           "says that it is continued [wandb.resume]"));
+  }
   keep_wandb_run_id(run_, id_.id, *reporter_);
   const std::string shown = text_of(*bucket, "displayName");
   reporter_->info(cat("W&B: ", storage_id_.empty() ? "run " : "going on in run ",
@@ -189,14 +203,33 @@ Delivery Wandb::start() {
     const ServerAnswer answer = make_run();
     if (!answer.is_done()) return answer.delivery();
   }
+  return send_earlier().delivery();
+}
+
+/// Sends what the run's log has behind the server's last row: a start that was killed may not have
+/// sent all of its own.
+ServerAnswer Wandb::send_earlier() {
+  constexpr size_t kMost = 1000;  // at once
+  if (!earlier_) {
+    earlier_.emplace();  // a new run begins with its own start
+    const int64_t last_step = rows_.last_step().value_or(-1);
+    if (id_.may_be_there) earlier_ = earlier_records(run_, last_step, *reporter_);
+  }
+  while (!earlier_->empty()) {
+    const size_t count = std::min(kMost, earlier_->size());
+    const Delivery sent = deliver({earlier_->data(), count});
+    if (sent.outcome != Outcome::kDone) return {sent.outcome, nullptr, "", sent.problem};
+    earlier_->erase(earlier_->begin(), earlier_->begin() + static_cast<std::ptrdiff_t>(count));
+  }
   return {};
 }
 
 /// What the server is told of rows that are new, and of the last values.
-Json Wandb::files_of(const Json& new_rows, const WandbRows& rows) const {
+Json Wandb::files_of(Json new_rows, const WandbRows& rows) const {
   Json files = Json::object();
-  if (new_rows.size() > 0) files["wandb-history.jsonl"] = lines(num_rows_, new_rows);
+  if (new_rows.size() > 0) files["wandb-history.jsonl"] = lines(num_rows_, std::move(new_rows));
   Json summary = rows.summary();
+  summary["_wandb"] = Json::object();
   summary["_wandb"]["runtime"] = static_cast<int64_t>(rows.runtime());
   Json content = Json::array();
   content.push_back(summary.dump());
@@ -215,13 +248,14 @@ Delivery Wandb::deliver(Records records) {
   if (rows.has_left_out() && !std::exchange(has_told_of_left_out_, true)) {
     reporter_->info(kWandbLeftOut);
   }
+  const auto num_new = static_cast<int64_t>(whole.size());
   Json body = Json::object();
-  if (whole.size() > 0) body["files"] = files_of(whole, rows);
+  if (num_new > 0) body["files"] = files_of(std::move(whole), rows);
   const ServerAnswer answer = send(body);
   if (answer.outcome == Outcome::kLater) return answer.delivery();
   rows_ = std::move(rows);
   if (!answer.is_done()) return {Outcome::kRefused, records.size(), answer.problem};
-  num_rows_ += static_cast<int64_t>(whole.size());
+  num_rows_ += num_new;
   return {Outcome::kDone, records.size(), ""};
 }
 
@@ -230,13 +264,14 @@ Delivery Wandb::finish(RunEnd end) {
     WandbRows rows = rows_;
     Json last = Json::array();
     if (const auto row = rows.end()) last.push_back(row->values.dump());
+    const auto num_new = static_cast<int64_t>(last.size());
     Json body = Json::object();
-    body["files"] = files_of(last, rows);
+    body["files"] = files_of(std::move(last), rows);
     if (end == RunEnd::kStopped) body["preempting"] = true;
     const ServerAnswer answer = send(body);
     if (!answer.is_done()) return answer.delivery();
     rows_ = std::move(rows);
-    num_rows_ += static_cast<int64_t>(last.size());
+    num_rows_ += num_new;
     has_sent_last_ = true;
   }
   Json body = Json::object();

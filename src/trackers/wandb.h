@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/reporter.h"
@@ -19,17 +21,22 @@ struct WandbRun {
   WandbSettings settings;
   std::string folder;        ///< the run's own, where kWandbRunFile is
   bool is_resumed = false;   ///< the run continues from a checkpoint
-  std::string default_name;  ///< where config.name is empty; "": the server chooses one
+  std::string default_name;  ///< where nobody says one; "": the server chooses one
   Json values;               ///< of the recipe, by sections
   std::string source;        ///< the recipe's path
+  /// Of a run that continues: the records of its log of steps after this one that are not done
+  /// again. Called from the tracker's thread. Throws InputError.
+  std::function<std::vector<std::shared_ptr<const Record>>(int64_t last_step)> earlier;
 };
 
 /// Sends a run's records to a W&B server: makes a run or goes on in one, sends a row of its history
-/// for each step, and says how the run ended. Nothing is asked before start().
+/// for each step, and says how the run ended. Nothing is asked before start(). Throws UserError
+/// where a run is to be continued (WandbResume::kMust) and nothing says which.
 std::unique_ptr<Tracker> make_wandb(WandbRun run, std::shared_ptr<Reporter> reporter);
 
 /// Writes them to a new file DIR/wandb/offline-run-TIME-ID/run-ID.wandb, which `wandb sync` sends
-/// to a server. Makes it at once: throws InputError "cannot write PATH: reason".
+/// to a server. Makes it at once: throws InputError "cannot write PATH: reason", and UserError as
+/// make_wandb().
 std::unique_ptr<Tracker> make_offline_wandb(const WandbRun& run,
                                             const std::shared_ptr<Reporter>& reporter);
 

@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <ctime>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -34,14 +37,20 @@ std::string file_of(const std::string& folder, const std::string& id) {
 
 /// The last row that the files of earlier starts of a run have: its step and runtime.
 std::optional<std::pair<int64_t, double>> last_row_of(const std::string& root,
-                                                      const std::string& id) {
+                                                      const std::string& id, Reporter& reporter) {
   std::optional<std::pair<int64_t, double>> last;
   if (!is_directory(root)) return last;
   for (const std::string& name : list_directory(root)) {
     const std::string path = file_of(path_join(root, name), id);
     if (!name.starts_with(kFolderStart) || !name.ends_with("-" + id) || !path_exists(path))
       continue;
-    for (const std::string& bytes : read_wandb_file(path)) {
+    std::vector<std::string> records;
+    try {
+      records = read_wandb_file(path);
+    } catch (const InputError& error) {
+      reporter.warning(cat("W&B: ", error.what(), "; what it has may be sent again"));
+    }
+    for (const std::string& bytes : records) {
       wandb::Record record;
       if (!record.ParseFromString(bytes) || !record.has_history()) continue;
       const int64_t step = record.history().step().num();
@@ -83,8 +92,13 @@ class OfflineWandb final : public Tracker {
     const WandbRunId id = wandb_run_id(run, *reporter_);
     const std::string& place = run.settings.dir.empty() ? run.folder : run.settings.dir;
     const std::string root = path_join(place, "wandb");
-    const auto last = id.may_be_there ? last_row_of(root, id.id) : std::nullopt;
-    if (last) rows_.go_on_behind(last->first, last->second);
+    const auto last = id.may_be_there ? last_row_of(root, id.id, *reporter_) : std::nullopt;
+    if (last) {
+      rows_.go_on_behind(last->first, last->second);
+      earlier_ = [run, last = last->first, reporter = reporter_] {
+        return earlier_records(run, last, *reporter);
+      };
+    }
     folder_ = make_folder(root, id.id);
     file_.emplace(file_of(folder_, id.id));
     keep_wandb_run_id(run, id.id, *reporter_);
@@ -97,7 +111,20 @@ class OfflineWandb final : public Tracker {
   const std::string& folder() const { return folder_; }
 
   const char* name() const override { return "W&B"; }
-  Delivery start() override { return {}; }
+  size_t num_held() const override { return rows_.num_held(); }
+
+  /// Writes what the run's log has behind the last row of its files: a start that was killed may
+  /// not have written all of its own.
+  Delivery start() override {
+    const auto records = earlier_ ? earlier_() : std::vector<std::shared_ptr<const Record>>{};
+    earlier_ = nullptr;
+    if (!records.empty()) {
+      if (const Delivery written = deliver(records); written.outcome != Outcome::kDone) {
+        reporter_->warning(cat("W&B: steps before this start are missing: ", written.problem));
+      }
+    }
+    return {};
+  }
 
   Delivery deliver(Records records) override {
     std::vector<wandb::Record> written;
@@ -130,7 +157,7 @@ class OfflineWandb final : public Tracker {
     wandb::RunRecord& made = *record.mutable_run();
     made.set_run_id(id.id);
     made.set_entity(run.settings.entity);
-    made.set_project(run.config.project);
+    made.set_project(run.settings.project);
     const Json values = wandb_values(run.values);
     for (const auto& [key, value] : values.as_object()) {
       wandb::Item& item = *made.mutable_config()->add_update();
@@ -198,6 +225,7 @@ class OfflineWandb final : public Tracker {
   std::shared_ptr<Reporter> reporter_;
   double started_;  // seconds since 1970
   WandbRows rows_;
+  std::function<std::vector<std::shared_ptr<const Record>>()> earlier_;
   std::string folder_;
   std::optional<WandbFile> file_;
   int64_t num_records_ = 0;

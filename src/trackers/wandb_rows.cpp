@@ -20,6 +20,7 @@ std::optional<WandbRow> WandbRows::add(const Record& record) {
   std::optional<WandbRow> whole;
   if (open_ && record.step > open_->step) whole = end();
   if (!open_) open_ = WandbRow{record.step, Json::object()};
+  ++num_held_;
   Json& values = open_->values;
   for (const auto& [name, value] : record.values) values[metric_name(record, name)] = value;
   runtime_ = runtime_before_ + std::max(0.0, record.unix_seconds - start_seconds_);
@@ -32,6 +33,7 @@ std::optional<WandbRow> WandbRows::add(const Record& record) {
 
 std::optional<WandbRow> WandbRows::end() {
   if (open_) last_step_ = open_->step;
+  num_held_ = 0;
   return std::exchange(open_, std::nullopt);
 }
 

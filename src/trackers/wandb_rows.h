@@ -36,12 +36,18 @@ class WandbRows final {
   /// The last row; nothing when there is none.
   std::optional<WandbRow> end();
 
+  /// How many records the last row is made of so far.
+  size_t num_held() const { return num_held_; }
+
+  /// The step of the last row that is whole; nothing when there is none.
+  std::optional<int64_t> last_step() const { return last_step_; }
+
   /// Whether something was left out.
   bool has_left_out() const { return has_left_out_; }
 
   /// The last value of each name, with _step and so on.
   const Json& summary() const { return summary_; }
-  /// What the summary was before.
+  /// What the summary was before, an object.
   void set_summary(Json summary) { summary_ = std::move(summary); }
 
   /// Seconds that the run has taken.
@@ -53,6 +59,7 @@ class WandbRows final {
   double runtime_ = 0;
   std::optional<int64_t> last_step_;  // of whole rows
   std::optional<WandbRow> open_;
+  size_t num_held_ = 0;
   bool has_left_out_ = false;
   Json summary_ = Json::object();
 };

@@ -39,6 +39,9 @@ std::string kept_id(const WandbRun& run, Reporter& reporter) {
 WandbRunId wandb_run_id(const WandbRun& run, Reporter& reporter) {
   const auto resume = run.settings.resume;
   const std::string kept = resume == WandbResume::kNever ? "" : kept_id(run, reporter);
+  if (run.settings.run_id.empty() && kept.empty() && resume == WandbResume::kMust) {
+    throw UserError("wandb.resume: must needs the id of a run: set wandb.id, or WANDB_RUN_ID");
+  }
   if (run.settings.run_id.empty()) return {kept.empty() ? new_id() : kept, !kept.empty()};
   return {run.settings.run_id, resume.has_value() || kept == run.settings.run_id};
 }
@@ -53,8 +56,19 @@ void keep_wandb_run_id(const WandbRun& run, const std::string& id, Reporter& rep
   }
 }
 
+std::vector<std::shared_ptr<const Record>> earlier_records(const WandbRun& run, int64_t last_step,
+                                                           Reporter& reporter) {
+  if (!run.is_resumed || !run.earlier) return {};
+  try {
+    return run.earlier(last_step);
+  } catch (const InputError& error) {
+    reporter.warning(cat("W&B: steps before this start may be missing: ", error.what()));
+  }
+  return {};
+}
+
 std::string wandb_run_name(const WandbRun& run) {
-  return run.config.name.empty() ? run.default_name : run.config.name;
+  return run.settings.name.empty() ? run.default_name : run.settings.name;
 }
 
 Json wandb_values(const Json& values) {

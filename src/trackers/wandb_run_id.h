@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/reporter.h"
 #include "trackers/wandb.h"
@@ -14,8 +17,13 @@ struct WandbRunId {
 };
 
 /// The recipe's id or the environment's, else that of the run's folder where the run continues from
-/// a checkpoint, else a new one.
+/// a checkpoint, else a new one. Throws UserError where a new one is none to go on in
+/// (WandbResume::kMust).
 WandbRunId wandb_run_id(const WandbRun& run, Reporter& reporter);
+
+/// The records of a run's log after a step; none, after a warning, where it cannot be read.
+std::vector<std::shared_ptr<const Record>> earlier_records(const WandbRun& run, int64_t last_step,
+                                                           Reporter& reporter);
 
 /// Keeps an id in the run's folder; where that fails a warning says so.
 void keep_wandb_run_id(const WandbRun& run, const std::string& id, Reporter& reporter);

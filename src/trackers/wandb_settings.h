@@ -32,9 +32,9 @@ enum class WandbResume {
 /// `wandb`. Keys are those of upstream's section, which are those of wandb.init.
 struct WandbConfig {
   bool enable = true;
-  std::string project = "automodel";
+  std::optional<std::string> project;
   std::optional<std::string> entity;
-  std::string name;
+  std::optional<std::string> name;
   std::optional<std::string> group;
   std::vector<std::string> tags;
   std::optional<std::string> notes;
@@ -49,9 +49,11 @@ struct WandbConfig {
     using C = WandbConfig;
     return std::tuple{
         field("enable", &C::enable, "false: as if the section were not there"),
-        field("project", &C::project, "project; it is made if it is not there"),
+        field("project", &C::project,
+              "project, which is made if it is not there; absent: WANDB_PROJECT, or automodel"),
         field("entity", &C::entity, "user or team; absent: WANDB_ENTITY, or the key's default"),
-        field("name", &C::name, "name of the run; empty: the last two parts of the model's name"),
+        field("name", &C::name,
+              "name of the run; absent: WANDB_NAME, or the last two parts of the model's name"),
         field("group", &C::group, "group of the run; absent: WANDB_RUN_GROUP"),
         field("tags", &C::tags, "tags of the run").or_one(),
         field("notes", &C::notes, "what the run is for; absent: WANDB_NOTES"),
@@ -73,7 +75,8 @@ struct WandbConfig {
 };
 
 /// How W&B is reached, and what the environment says of a run. The variables are those of the wandb
-/// package; what the recipe says goes first.
+/// package; what the recipe says goes first, what `wandb login` and `wandb offline` have written
+/// last.
 struct WandbSettings {
   WandbMode mode = WandbMode::kOnline;
   bool lacks_key = false;           ///< it is offline since there is no API key
@@ -83,7 +86,9 @@ struct WandbSettings {
   std::string key_place;            ///< where the key is from, or would be looked for
   bool checks_certificates = true;  ///< not WANDB_INSECURE_DISABLE_SSL
   double timeout_seconds = 30;      ///< WANDB_HTTP_TIMEOUT
-  std::string entity;               ///< "": the key's default
+  std::string project;
+  std::string name;    ///< "": the model's
+  std::string entity;  ///< "": the key's default
   std::string group;
   std::string notes;
   std::string job_type;
@@ -92,16 +97,22 @@ struct WandbSettings {
   std::string run_id;
   std::optional<WandbResume> resume;
 
-  /// Reads the netrc file too (NETRC, or ~/.netrc). Throws UserError for a variable that nothing
+  /// Reads the netrc file (NETRC, or ~/.netrc) and the package's settings (of WANDB_CONFIG_DIR, or
+  /// ~/.config/wandb) too. Throws UserError for a variable that nothing
   /// can be made of, and for a key that is wanted (`force`) and not there.
   static WandbSettings from_environment(const Environment& environment, const WandbConfig& config);
 };
 
-/// What is wrong with a project's name, or with a run's id; "" for nothing.
+/// What is wrong with a project's name, a run's id, or a tag; "" for nothing.
 std::string problem_of_project(const std::string& project);
 std::string problem_of_run_id(const std::string& id);
+std::string problem_of_tag(const std::string& tag);
 
-/// The password of a machine in a netrc file's text; "" for none.
+/// The value of a key of a settings file's text: lines `key = value`; "" for none.
+std::string wandb_setting(std::string_view text, std::string_view key);
+
+/// The password of a machine in a netrc file's text, or that of `default`; "" for none. The last of
+/// several entries counts.
 std::string netrc_password(std::string_view text, std::string_view machine);
 
 }  // namespace automodel::trackers

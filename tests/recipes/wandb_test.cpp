@@ -140,7 +140,22 @@ TEST_F(WandbRunTest, AContinuedRunGoesOnInItsRun) {
   ASSERT_EQ(run_with_key({"--step_scheduler.max_steps=8"}).status, 0);
   EXPECT_THAT(steps_of(only_run()), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   ASSERT_EQ(run_with_key({"--step_scheduler.max_steps=9", "--wandb.resume=never"}).status, 0);
-  EXPECT_THAT(server_.runs(), SizeIs(2));
+  const auto runs = server_.runs();
+  ASSERT_THAT(runs, SizeIs(2));
+  const std::string id(trim(read_file(path_join(place_, "wandb_run_id"))));
+  EXPECT_THAT(steps_of(runs.at(id)), ElementsAre(8));
+}
+
+/// What a start that was killed has not sent is in its log.
+TEST_F(WandbRunTest, StepsThatWereNotSentFollow) {
+  ASSERT_EQ(run({}).status, 0);
+  remove_tree(path_join(place_, "wandb"));
+  ASSERT_EQ(run_with_key({"--step_scheduler.max_steps=8"}).status, 0);
+  EXPECT_THAT(steps_of(only_run()), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  const std::vector<Json> records = trained();
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(only_run().rows.at(i).at("loss").as_double(), records[i].at("loss").as_double());
+  }
 }
 
 /// The records are the same as without a tracker, whatever the server does.

@@ -40,7 +40,7 @@ TEST(MlflowSettingsTest, WrongAddressesAreExplained) {
   EXPECT_EQ(problem_of("http://host/a b"),
             cat("wrong: 'http://host/a b' holds white space", kServer));
   EXPECT_EQ(problem_of("http://host/?a=b"),
-            cat("wrong: 'http://host/?a=b' holds a query", kServer));
+            cat("wrong: 'http://host/' has a query behind it", kServer));
 }
 
 TEST(MlflowSettingsTest, StoresWithoutAServerAreNotInThisVersion) {

@@ -28,8 +28,11 @@ WandbSettings settings_of(const Variables& variables, const WandbConfig& config 
 
 TEST(WandbSettingsTest, TheCloudIsTheServer) {
   const WandbSettings settings = settings_of({{"WANDB_API_KEY", " key\n"}});
-  EXPECT_EQ(settings.server, "https://api.wandb.ai");
-  EXPECT_EQ(settings.app, "https://wandb.ai");
+  EXPECT_EQ(settings.server, "https://api.forge.coreweave.com");
+  EXPECT_EQ(settings.app, "https://forge.coreweave.com/wandb");
+  EXPECT_EQ(settings_of({{"WANDB_BASE_URL", "https://api.wandb.ai"}}).app, settings.app);
+  EXPECT_EQ(settings.project, "automodel");
+  EXPECT_EQ(settings.name, "");
   EXPECT_EQ(settings.api_key, "key");
   EXPECT_EQ(settings.mode, WandbMode::kOnline);
   EXPECT_TRUE(settings.checks_certificates);
@@ -54,8 +57,11 @@ TEST(WandbSettingsTest, TheRecipeGoesBeforeTheEnvironment) {
   const Variables variables = {
       {"WANDB_ENTITY", "e"},    {"WANDB_RUN_GROUP", "g"},  {"WANDB_NOTES", "n"},
       {"WANDB_JOB_TYPE", "j"},  {"WANDB_DIR", "d"},        {"WANDB_RUN_ID", "i"},
-      {"WANDB_RESUME", "must"}, {"WANDB_MODE", "offline"}, {"WANDB_TAGS", "a, b"}};
+      {"WANDB_RESUME", "must"}, {"WANDB_MODE", "offline"}, {"WANDB_TAGS", "a, b"},
+      {"WANDB_PROJECT", "p"},   {"WANDB_NAME", "m"}};
   const WandbSettings of_environment = settings_of(variables);
+  EXPECT_EQ(of_environment.project, "p");
+  EXPECT_EQ(of_environment.name, "m");
   EXPECT_EQ(of_environment.entity, "e");
   EXPECT_EQ(of_environment.group, "g");
   EXPECT_EQ(of_environment.notes, "n");
@@ -67,6 +73,8 @@ TEST(WandbSettingsTest, TheRecipeGoesBeforeTheEnvironment) {
   EXPECT_FALSE(of_environment.lacks_key);
   EXPECT_THAT(of_environment.tags, ElementsAre("a", "b"));
   WandbConfig config;
+  config.project = "P";
+  config.name = "M";
   config.entity = "E";
   config.group = "G";
   config.notes = "N";
@@ -77,6 +85,8 @@ TEST(WandbSettingsTest, TheRecipeGoesBeforeTheEnvironment) {
   config.mode = WandbMode::kDisabled;
   config.tags = {"T"};
   const WandbSettings of_recipe = settings_of(variables, config);
+  EXPECT_EQ(of_recipe.project, "P");
+  EXPECT_EQ(of_recipe.name, "M");
   EXPECT_EQ(of_recipe.entity, "E");
   EXPECT_EQ(of_recipe.group, "G");
   EXPECT_EQ(of_recipe.notes, "N");
@@ -87,6 +97,7 @@ TEST(WandbSettingsTest, TheRecipeGoesBeforeTheEnvironment) {
   EXPECT_EQ(of_recipe.mode, WandbMode::kDisabled);
   EXPECT_THAT(of_recipe.tags, ElementsAre("T"));
   EXPECT_EQ(settings_of({{"WANDB_DISABLED", "true"}}).mode, WandbMode::kDisabled);
+  EXPECT_EQ(settings_of({{"WANDB_MODE", "dryrun"}}).mode, WandbMode::kOffline);
 }
 
 TEST(WandbSettingsTest, AKeyMayBeInTheNetrcFile) {
@@ -101,6 +112,30 @@ TEST(WandbSettingsTest, AKeyMayBeInTheNetrcFile) {
   EXPECT_EQ(found.key_place, path);
   EXPECT_EQ(settings_of({{"NETRC", path}}).api_key, "of-the-file");
   EXPECT_EQ(settings_of({{"NETRC", path}, {"WANDB_API_KEY", "first"}}).api_key, "first");
+  EXPECT_EQ(settings_of({{"HOME", folder.path()}, {"NETRC", "~/.netrc"}}).api_key, "of-the-file");
+  // The package writes the name that it knows the server by.
+  write_file_atomic(path, "machine api.forge.coreweave.com login user password of-forge\n");
+  for (const char* server : {"", "https://api.wandb.ai", "https://api.forge.coreweave.com"}) {
+    EXPECT_EQ(settings_of({{"NETRC", path}, {"WANDB_BASE_URL", server}}).api_key, "of-forge");
+  }
+  EXPECT_EQ(settings_of({{"NETRC", path}, {"WANDB_BASE_URL", "http://own"}}).api_key, "");
+}
+
+TEST(WandbSettingsTest, WhatThePackagesCommandsHaveWrittenComesLast) {
+  const test::TemporaryDirectory folder;
+  create_directories(folder.file(".config/wandb"));
+  write_file_atomic(folder.file(".config/wandb/settings"),
+                    "[default]\nbase_url = http://own:8080\nentity=team\nmode = offline\n");
+  const WandbSettings settings = settings_of({{"HOME", folder.path()}});
+  EXPECT_EQ(settings.server, "http://own:8080");
+  EXPECT_EQ(settings.entity, "team");
+  EXPECT_EQ(settings.mode, WandbMode::kOffline);
+  EXPECT_FALSE(settings.lacks_key);
+  const WandbSettings other = settings_of({{"WANDB_CONFIG_DIR", folder.file(".config/wandb")},
+                                           {"WANDB_ENTITY", "me"},
+                                           {"WANDB_MODE", "disabled"}});
+  EXPECT_EQ(other.entity, "me");
+  EXPECT_EQ(other.mode, WandbMode::kDisabled);
 }
 
 TEST(WandbSettingsTest, WithoutAKeyTheRunIsKeptInAFile) {
@@ -108,9 +143,10 @@ TEST(WandbSettingsTest, WithoutAKeyTheRunIsKeptInAFile) {
   const WandbSettings settings = settings_of({{"HOME", folder.path()}});
   EXPECT_EQ(settings.mode, WandbMode::kOffline);
   EXPECT_TRUE(settings.lacks_key);
-  EXPECT_EQ(settings.key_place,
-            cat("WANDB_API_KEY, or a line `machine api.wandb.ai login user password KEY` of ",
-                folder.file(".netrc")));
+  EXPECT_EQ(
+      settings.key_place,
+      cat("WANDB_API_KEY, or a line `machine api.forge.coreweave.com login user password KEY` of ",
+          folder.file(".netrc")));
   WandbConfig config;
   config.force = true;
   EXPECT_EQ(test::error_of<UserError>([&] {
@@ -131,6 +167,15 @@ TEST(WandbSettingsTest, WrongVariablesAreExplained) {
   EXPECT_EQ(error({{"WANDB_BASE_URL", "wandb.own.org"}}),
             "WANDB_BASE_URL: 'wandb.own.org' does not begin with http:// or https://; expected a "
             "W&B server, http://HOST:PORT or https://HOST");
+  EXPECT_EQ(error({{"WANDB_BASE_URL", "http://user:secret@own"}}),
+            "WANDB_BASE_URL: a user and password do not belong in an address, where they would be "
+            "shown; expected a W&B server, http://HOST:PORT or https://HOST");
+  EXPECT_EQ(error({{"WANDB_RESUME", "run"}}),
+            "WANDB_RESUME takes one of allow, must, never, auto, found 'run'");
+  EXPECT_EQ(error({{"WANDB_NOTES", "\xff"}}), "WANDB_NOTES is not UTF-8");
+  EXPECT_EQ(error({{"WANDB_TAGS", "a,,b"}}), "WANDB_TAGS: a tag has 1 to 64 characters, found ''");
+  EXPECT_THAT(error({{"WANDB_PROJECT", "a/b"}}), HasSubstr("WANDB_PROJECT: a project's name has"));
+  EXPECT_EQ(error({{"WANDB_RUN_ID", ".."}}), "WANDB_RUN_ID: '..' is a folder, and no run's id");
   EXPECT_EQ(error({{"WANDB_RUN_ID", "a/b"}}),
             "WANDB_RUN_ID: a run's id has none of : ; , # ? / ', found '/' in 'a/b'");
 }
@@ -141,6 +186,11 @@ TEST(WandbSettingsTest, NamesThatWandbTakes) {
   EXPECT_THAT(problem_of_project("a:b"), HasSubstr("found ':' in 'a:b'"));
   EXPECT_EQ(problem_of_project(std::string(129, 'a')),
             "a project's name has 128 characters at most, found 129");
+  std::string long_name;
+  for (int i = 0; i < 128; ++i) long_name += "é";
+  EXPECT_EQ(problem_of_project(long_name), "");
+  EXPECT_EQ(problem_of_tag(long_name.substr(0, 128)), "");
+  EXPECT_EQ(problem_of_tag(""), "a tag has 1 to 64 characters, found ''");
   EXPECT_EQ(problem_of_run_id("a b-1"), "");
   EXPECT_THAT(problem_of_run_id(" a"), HasSubstr("without white space around it, found ' a'"));
   EXPECT_THAT(problem_of_run_id("a'b"), HasSubstr("found ''' in 'a'b'"));
@@ -153,6 +203,13 @@ TEST(WandbSettingsTest, NetrcFilesAreReadAsElsewhere) {
   EXPECT_EQ(netrc_password(text, "a"), "secret-a");
   EXPECT_EQ(netrc_password(text, "b:8080"), "secret-b");
   EXPECT_EQ(netrc_password(text, "d"), "of-all");
+  // The machine's own goes before that of all, the last of several counts.
+  EXPECT_EQ(
+      netrc_password("default password of-all\nmachine a password 1\nmachine a password 2", "a"),
+      "2");
+  EXPECT_EQ(netrc_password("machine a login \"u v\" password \"s t\"", "a"), "s t");
+  EXPECT_EQ(netrc_password("macdef m\nmachine a password no\n\nmachine a password yes", "a"),
+            "yes");
   EXPECT_EQ(netrc_password("machine a login u", "a"), "");
   EXPECT_EQ(netrc_password("machine a password", "a"), "");
   EXPECT_EQ(netrc_password("", "a"), "");

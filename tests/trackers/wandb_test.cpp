@@ -64,7 +64,7 @@ std::vector<int64_t> steps_of(const std::vector<Json>& rows) {
 class WandbTest : public testing::Test {
  protected:
   WandbTest() {
-    run_.config.project = "a project";
+    run_.settings.project = "a project";
     run_.settings.server = server_.address();
     run_.settings.app = "https://app";
     run_.settings.api_key = "a key";
@@ -126,7 +126,7 @@ TEST_F(WandbTest, ARunIsMadeInItsProject) {
             R"({\"value\": {\"lr\": 0.001, \"eps\": \"Infinity\"}}}", "program": "recipe.yaml"})");
   // Another run, of which less is said.
   run_.settings.entity = run_.settings.notes = "";
-  run_.config.name = "named";
+  run_.settings.name = "named";
   ASSERT_EQ(wandb()->start().problem, "");
   const auto runs = server_.runs();
   ASSERT_THAT(runs, SizeIs(2));
@@ -194,6 +194,75 @@ TEST_F(WandbTest, AContinuedRunGoesOnInItsRun) {
   run_.is_resumed = false;
   ASSERT_EQ(wandb()->start().problem, "");
   EXPECT_THAT(server_.runs(), SizeIs(2));
+}
+
+/// A start that was killed has not sent all that it has logged.
+TEST_F(WandbTest, AContinuedRunSendsWhatTheServerLacks) {
+  const auto first = wandb();
+  ASSERT_EQ(first->start().problem, "");
+  first->deliver(Records{record(0), record(1), record(2)});  // 2 may have had more
+  run_.is_resumed = true;
+  run_.earlier = [](int64_t last_step) {
+    EXPECT_EQ(last_step, 1);
+    return Records{record(2), record(R"({"step": 2, "val_loss": 7.5})", "default"), record(3)};
+  };
+  const auto second = wandb();
+  ASSERT_EQ(second->start().problem, "");
+  second->deliver(Records{record(4)});
+  second->finish(RunEnd::kFinished);
+  EXPECT_THAT(steps_of(only_run().rows), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(only_run().rows[2].at("val_loss").as_double(), 7.5);
+}
+
+TEST_F(WandbTest, ARunWithTheSameIdIsReplacedWithAWarning) {
+  run_.settings.run_id = "mine";
+  ASSERT_EQ(wandb()->start().problem, "");
+  EXPECT_THAT(warnings_.texts, IsEmpty());
+  ASSERT_EQ(wandb()->start().problem, "");
+  EXPECT_THAT(warnings_.texts, ElementsAre(HasSubstr("run mine was there; its rows are replaced")));
+}
+
+TEST_F(WandbTest, ARowThatTheEndCouldNotSendIsLost) {
+  auto tracker = queued();
+  tracker->add(record(1));
+  tracker->add(record(2));
+  tracker->add(record(R"({"step": 2, "val_loss": 7.5})", "default"));
+  while (server_.runs().empty() || only_run().rows.empty()) std::this_thread::yield();
+  server_.set_fault(HttpReply{.status = 403, .body = ""});
+  const Tally tally = tracker->end(RunEnd::kFinished, kPatience);
+  EXPECT_EQ(tally.num_sent, 1);
+  EXPECT_EQ(tally.num_lost, 2);
+  EXPECT_FALSE(tally.has_finished);
+}
+
+/// Whatever an answer holds, nothing of it is taken for what it is not.
+TEST_F(WandbTest, OddAnswersAreNoRows) {
+  run_.settings.run_id = "mine";
+  run_.settings.resume = WandbResume::kAllow;
+  for (const char* bucket :
+       {R"({"id": 7, "historyLineCount": 1e300, "historyTail": "[5]", "summaryMetrics": "[]"})",
+        R"({"historyLineCount": -3, "historyTail": "[\"{\\\"_step\\\": NaN}\"]"})",
+        R"({"historyLineCount": "x", "historyTail": 5, "summaryMetrics": "{\"_wandb\": 5}"})"}) {
+    server_.add_faults(
+        {{.status = 200, .body = cat(R"({"data": {"model": {"bucket": )", bucket, "}}}")}});
+    const auto tracker = wandb();
+    ASSERT_EQ(tracker->start().problem, "") << bucket;
+    EXPECT_EQ(tracker->deliver(Records{record(0), record(1)}).problem, "") << bucket;
+    EXPECT_EQ(tracker->finish(RunEnd::kFinished).outcome, Outcome::kDone) << bucket;
+    EXPECT_THAT(steps_of(only_run().rows), ElementsAre(0, 1)) << bucket;
+  }
+  server_.add_faults({{.status = 302,
+                       .body = "",
+                       .fields = cat("Location: http://x/", std::string(5000, 'y'), "\r\n")}});
+  EXPECT_LT(wandb()->start().problem.size(), 500U);
+}
+
+TEST_F(WandbTest, ARunToGoOnInNeedsAnId) {
+  run_.settings.resume = WandbResume::kMust;
+  const std::string text =
+      "wandb.resume: must needs the id of a run: set wandb.id, or WANDB_RUN_ID";
+  EXPECT_EQ(test::error_of<UserError>([&] { wandb(); }), text);
+  EXPECT_EQ(test::error_of<UserError>([&] { offline(); }), text);
 }
 
 TEST_F(WandbTest, ResumeSaysWhatBecomesOfARunThatIsThere) {
@@ -404,8 +473,13 @@ TEST_F(OfflineWandbTest, AContinuedRunGoesOnBehindItsRows) {
     first->deliver(Records{record(1), record(2), record(3)});  // and is killed: 3 may have had more
   }
   run_.is_resumed = true;
+  run_.earlier = [&](int64_t last_step) {
+    EXPECT_EQ(last_step, 2);
+    return Records{record(R"({"step": 3, "loss": 3.5})")};
+  };
   const auto second = offline();
-  second->deliver(Records{record(2), record(3), record(4)});
+  EXPECT_EQ(second->start().problem, "");
+  second->deliver(Records{record(4)});
   second->finish(RunEnd::kFinished);
   ASSERT_THAT(files(), SizeIs(2));
   EXPECT_THAT(read_offline(files()[0]).rows, SizeIs(2));
@@ -422,6 +496,16 @@ TEST_F(OfflineWandbTest, AContinuedRunGoesOnBehindItsRows) {
       matching_paths(folder_.file(cat("wandb/*-", kept_id(), "/run-", kept_id(), ".wandb")));
   ASSERT_THAT(of_new_run, SizeIs(1));
   EXPECT_FALSE(read_offline(of_new_run[0]).resumes);
+}
+
+TEST_F(OfflineWandbTest, FilesThatCannotBeReadAreTold) {
+  run_.settings.run_id = "mine";
+  run_.settings.resume = WandbResume::kAllow;
+  create_directories(folder_.file("wandb/offline-run-1-mine/run-mine.wandb"));
+  const auto tracker = offline();
+  tracker->deliver(Records{record(1)});
+  EXPECT_EQ(tracker->finish(RunEnd::kFinished).problem, "");
+  EXPECT_THAT(warnings_.texts, ElementsAre(HasSubstr("run-mine.wandb: Is a directory")));
 }
 
 TEST_F(OfflineWandbTest, TheFolderIsTheRecipes) {

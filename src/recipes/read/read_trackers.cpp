@@ -7,9 +7,11 @@
 
 #include "config/bind.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/is_one_of.h"
 #include "core/text.h"
 #include "recipes/read/section_targets.h"
+#include "trackers/wandb.h"
 
 namespace automodel::recipes {
 
@@ -94,8 +96,8 @@ Node with_resume_text(Node section) {
   return section;
 }
 
-/// A section that is off, without keys that wandb.init has not, which get a warning: upstream drops
-/// such a section with all that it holds.
+/// A section that is off, without keys that wandb.init has not, which get a warning: the wandb
+/// package never sees them.
 Node without_unknown_keys(Node section, Diagnostics& diagnostics) {
   std::vector<std::string> known;
   for_each_field<trackers::WandbConfig>([&](const auto& field) { known.emplace_back(field.name); });
@@ -113,22 +115,22 @@ Node without_unknown_keys(Node section, Diagnostics& diagnostics) {
 }
 
 void check_wandb_names(const Node& section, const trackers::WandbConfig& config,
-                       Diagnostics& diagnostics) {
-  constexpr size_t kLongestTag = 64;
-  if (const std::string text = trackers::problem_of_project(config.project); !text.empty()) {
-    diagnostics.error(*section.find("project"), text);
+                       const std::string& folder, Diagnostics& diagnostics) {
+  if (config.project) {
+    const std::string text = trackers::problem_of_project(*config.project);
+    if (!text.empty()) diagnostics.error(*section.find("project"), text);
   }
   if (config.id) {
     const std::string text = trackers::problem_of_run_id(*config.id);
     if (!text.empty()) diagnostics.error(*section.find("id"), text);
   }
   for (const std::string& tag : config.tags) {
-    if (!tag.empty() && tag.size() <= kLongestTag) continue;
-    diagnostics.error(*section.find("tags"),
-                      cat("a tag has 1 to ", kLongestTag, " characters, found '", tag, "'"));
+    const std::string text = trackers::problem_of_tag(tag);
+    if (!text.empty()) diagnostics.error(*section.find("tags"), text);
   }
-  if (config.resume == trackers::WandbResume::kMust && !config.id &&
-      trackers::process_environment()("WANDB_RUN_ID").empty()) {
+  const bool has_id = config.id || !trackers::process_environment()("WANDB_RUN_ID").empty() ||
+                      path_exists(path_join(folder, trackers::kWandbRunFile));
+  if (config.resume == trackers::WandbResume::kMust && !has_id) {
     diagnostics.error(*section.find("resume"), "resume: must needs the id of a run: set id");
   }
 }
@@ -150,11 +152,13 @@ void read_wandb(const Node& written, Recipe& recipe, Diagnostics& diagnostics) {
                                                            .other_keys = std::move(unsupported),
                                                            .required_keys = {}});
   if (!section.is_mapping() || is_off) return;
-  check_wandb_names(section, config, diagnostics);
+  check_wandb_names(section, config, recipe.checkpoint.checkpoint_dir, diagnostics);
   try {
     const auto settings =
         trackers::WandbSettings::from_environment(trackers::process_environment(), config);
-    if (settings.lacks_key) {
+    const bool is_mode_wrong =
+        section.find("mode") != nullptr && !config.mode && !section.find("mode")->is_null();
+    if (settings.lacks_key && !is_mode_wrong && !recipe.benchmark) {
       diagnostics.warning_at_key(
           section, cat("there is no API key: the run is kept in a file for `wandb sync`; set ",
                        settings.key_place, ", or mode: offline"));

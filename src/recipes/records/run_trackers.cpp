@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "recipes/records/logged_records.h"
 #include "trackers/mlflow.h"
 #include "trackers/recipe_values.h"
 #include "trackers/wandb.h"
@@ -79,6 +80,13 @@ std::unique_ptr<BackgroundTracker> start_wandb(const TrackedRun& run, Reporter& 
   options.default_name = name_of_model(run.recipe.model.source);
   options.values = trackers::nested_values(run.record.at("values"));
   options.source = run.record.get("recipe", "");
+  const LoggedSteps wanted{.first_step = run.first_step,
+                           .every_steps = run.recipe.step_scheduler.log_remote_every_steps};
+  options.earlier = [folder = options.folder, wanted](int64_t last_step) {
+    LoggedSteps steps = wanted;
+    steps.last_step = last_step;
+    return logged_records(folder, steps);
+  };
   auto said = std::make_shared<LeavingReporter>(reporter);
   if (options.settings.mode == trackers::WandbMode::kOffline) {
     return std::make_unique<BackgroundTracker>(trackers::make_offline_wandb(options, said),
