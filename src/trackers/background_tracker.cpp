@@ -248,9 +248,9 @@ void BackgroundTracker::work(State& state) {
   if (state.tally.has_started && !state.is_cancelled) {
     const RunEnd how = *state.end;
     state.tally.has_finished = state.insist(lock, [&] { return state.tracker->finish(how); });
-    if (!state.tally.has_finished) {
-      state.tally.num_sent -= static_cast<int64_t>(state.tracker->num_held());
-    }
+  }
+  if (!state.tally.has_finished) {
+    state.tally.num_sent -= static_cast<int64_t>(state.tracker->num_held());
   }
   state.has_left = true;
   state.finished.notify_all();

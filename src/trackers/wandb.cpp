@@ -51,14 +51,13 @@ Json last_row(const Json& bucket) {
   return nullptr;
 }
 
-/// A number of an object that counts something; nothing for anything else.
-std::optional<int64_t> count_in(const Json& object, const char* key) {
+/// A number of an object that counts or measures something; nothing for anything else.
+std::optional<double> number_in(const Json& object, const char* key) {
   constexpr double kMost = 1e15;
   const Json* value = object.is_object() ? object.find(key) : nullptr;
   if (value == nullptr || !value->is_number()) return std::nullopt;
   const double number = value->as_double();
-  if (!(number >= 0 && number <= kMost)) return std::nullopt;
-  return static_cast<int64_t>(number);
+  return number >= 0 && number <= kMost ? std::optional(number) : std::nullopt;
 }
 
 /// Lines of a file from its line `offset` on.
@@ -139,10 +138,10 @@ ServerAnswer Wandb::look() {
     return refusal(cat(run_.settings.server, " has a run ", id_.id, " already [wandb.resume]"));
   }
   storage_id_ = text_of(*bucket, "id");
-  num_rows_ = count_in(*bucket, "historyLineCount").value_or(0);
+  num_rows_ = static_cast<int64_t>(number_in(*bucket, "historyLineCount").value_or(0));
   const Json row = last_row(*bucket);
-  if (const auto step = count_in(row, "_step")) {
-    rows_.go_on_behind(*step, static_cast<double>(count_in(row, "_runtime").value_or(0)));
+  if (const auto step = number_in(row, "_step")) {
+    rows_.go_on_behind(static_cast<int64_t>(*step), number_in(row, "_runtime").value_or(0));
   }
   rows_.set_summary(object_in_text(*bucket, "summaryMetrics"));
   return answer;
@@ -218,7 +217,10 @@ ServerAnswer Wandb::send_earlier() {
   while (!earlier_->empty()) {
     const size_t count = std::min(kMost, earlier_->size());
     const Delivery sent = deliver({earlier_->data(), count});
-    if (sent.outcome != Outcome::kDone) return {sent.outcome, nullptr, "", sent.problem};
+    if (sent.outcome == Outcome::kLater) return {sent.outcome, nullptr, "", sent.problem};
+    if (sent.outcome == Outcome::kRefused) {
+      reporter_->warning(cat("W&B: steps before this start are missing: ", sent.problem));
+    }
     earlier_->erase(earlier_->begin(), earlier_->begin() + static_cast<std::ptrdiff_t>(count));
   }
   return {};
