@@ -1,8 +1,10 @@
 #include "config/diagnostic.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
+#include "config/print.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -26,6 +28,58 @@ const char* severity_name(Severity severity) {
 
 bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+bool is_key_letter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+}
+
+/// Where the value that begins at `begin` ends: a quoted one behind its quote, another before what
+/// ends it in YAML.
+size_t end_of_value(std::string_view line, size_t begin) {
+  const char quote = begin < line.size() ? line[begin] : ' ';
+  if (quote == '"' || quote == '\'') {
+    const size_t end = line.find(quote, begin + 1);
+    return end == std::string_view::npos ? line.size() : end + 1;
+  }
+  const size_t end = std::min(line.find_first_of(",}]", begin), line.find(" #", begin));
+  return std::min(end, line.size());
+}
+
+/// The line with a star for each character of values whose keys name secrets, in YAML or in an
+/// argument; a value of the environment is not in the line.
+std::string with_hidden_secrets(std::string_view line) {
+  std::string out;
+  size_t at = 0;
+  while (at < line.size()) {
+    size_t end = at;
+    while (end < line.size() && is_key_letter(line[end])) ++end;
+    const std::string_view word = line.substr(at, end - at);
+    size_t value = end;
+    if (value < line.size() && (line[value] == '"' || line[value] == '\'')) ++value;
+    while (value < line.size() && line[value] == ' ') ++value;
+    const bool is_key =
+        !word.empty() && value < line.size() && (line[value] == ':' || line[value] == '=');
+    if (is_key && is_secret_key(word.substr(word.rfind('.') + 1))) {
+      ++value;
+      while (value < line.size() && line[value] == ' ') ++value;
+      const size_t value_end = end_of_value(line, value);
+      out += line.substr(at, value - at);
+      const std::string_view secret = line.substr(value, value_end - value);
+      if (secret.starts_with("${")) {
+        out += secret;
+      } else {
+        const auto is_first = [](char c) { return !is_continuation(c); };
+        out.append(static_cast<size_t>(std::ranges::count_if(secret, is_first)), '*');
+      }
+      at = value_end;
+    } else {
+      end = std::max(end, at + 1);
+      out += line.substr(at, end - at);
+      at = end;
+    }
+  }
+  return out;
 }
 
 /// The line with its caret, both without the line's indentation and cut to a readable width.
@@ -140,7 +194,7 @@ std::string Diagnostics::render_place(const Position& position, std::string_view
                                 : cat(source.name, ":", position.line, ":", position.column, ": ");
   const std::string_view line = source.line(position.line);
   if (trim(line).empty()) return cat(place, rest);
-  return cat(place, rest, excerpt(line, position.column));
+  return cat(place, rest, excerpt(with_hidden_secrets(line), position.column));
 }
 
 namespace {
