@@ -155,6 +155,18 @@ bool is_foreign_recipe(const std::string& name, const config::TargetNames& regis
   });
 }
 
+/// The recipe that the sections of one without the key `recipe` look like.
+std::string likely_recipe(const Node& root) {
+  static constexpr std::pair<const char*, const char*> kBySection[] = {
+      {"dllm", "DiffusionLMSFTRecipe"},
+      {"teacher_model", "KnowledgeDistillationRecipeForNextTokenPrediction"},
+      {"kd_loss_fn", "KnowledgeDistillationRecipeForNextTokenPrediction"}};
+  for (const auto& [section, recipe] : kBySection) {
+    if (root.find(section) != nullptr) return recipe;
+  }
+  return "TrainFinetuneRecipeForNextTokenPrediction";
+}
+
 RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
   const Node* node = root.find("recipe");
   const auto registry = recipe_targets();
@@ -164,8 +176,11 @@ RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
       if (info.unsupported_reason.empty()) names.push_back(info.name);
     }
     std::sort(names.begin(), names.end());
+    const std::string likely = likely_recipe(root);
+    std::erase(names, likely);
     diagnostics.missing(root, "recipe",
-                        cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
+                        cat("missing key 'recipe': which recipe to run; ", likely,
+                            " fits these sections, and others are ", join(names, ", ")));
     return {};
   }
   const auto target = config::split_target(*node, diagnostics);
