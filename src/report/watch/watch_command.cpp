@@ -67,7 +67,9 @@ void print_picture(const Followers& followers, bool is_over, std::ostream& out) 
   for (const auto& follower : followers) runs.push_back(&follower->run());
   if (is_over) out << "\x1b[H";
   for (const std::string& line : watch_picture(runs, terminal_here())) {
-    out << line << (is_over ? "\x1b[K\n" : "\n");
+    // Cleared before: behind a line that fills the terminal the cursor stands on its last
+    // character.
+    out << (is_over ? "\x1b[K" : "") << line << "\n";
   }
   if (is_over) out << "\x1b[J";
   out << std::flush;
