@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/timestamp.h"
 #include "report/page/page.h"
 #include "report/records/run_follower.h"
 #include "serve/access.h"
@@ -43,7 +44,7 @@ void RunIndex::look_for_runs() {
   FoundRuns all = find_runs(root_);
   auto list = std::make_shared<RunList>();
   list->root_name = root_name_;
-  list->now = seconds_now();
+  list->now = unix_seconds();
   list->num_linked = all.num_linked;
   list->has_reached_limit = all.has_reached_limit;
   std::map<std::string, FoundRun> found;

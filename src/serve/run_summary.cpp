@@ -1,7 +1,6 @@
 #include "serve/run_summary.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -188,11 +187,6 @@ const RunSummary& SummaryReader::update(double now) {
   summary_.status = run_status(state, report::lock_state(folder_), now - summary_.written_seconds);
   if (summary_.status != RunStatus::kRunning) summary_.seconds_left = std::nan("");
   return summary_;
-}
-
-double seconds_now() {
-  using namespace std::chrono;
-  return duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
 std::string shown_text(const std::string& text) {

@@ -75,9 +75,6 @@ class SummaryReader final {
   report::FileState training_, events_, description_;
 };
 
-/// Seconds since 1970, by this machine's clock.
-double seconds_now();
-
 /// A text in which what is not UTF-8, and control characters, are U+FFFD.
 std::string shown_text(const std::string& text);
 

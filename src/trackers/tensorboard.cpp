@@ -3,6 +3,7 @@
 #include <tensorboard/tensorboard_event.pb.h>
 
 #include "core/error.h"
+#include "core/timestamp.h"
 #include "trackers/event_file.h"
 
 namespace automodel::trackers {

@@ -26,12 +26,6 @@ struct Record {
   size_t num_numbers() const;
 };
 
-/// Now, in seconds since 1970.
-double unix_seconds();
-
-/// Seconds since 1970 of "2026-08-01T12:34:56.789Z"; now for another text.
-double unix_seconds_of(const std::string& timestamp);
-
 /// The numbers of a JSONL record, made now: integers and reals, not finite ones too; `step` apart.
 Record record_of(const Json& record, std::string set = "");
 

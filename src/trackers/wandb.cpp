@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/process.h"
+#include "core/timestamp.h"
 #include "trackers/wandb_api.h"
 #include "trackers/wandb_rows.h"
 #include "trackers/wandb_run_id.h"

@@ -17,15 +17,14 @@ inline constexpr const char* kWandbRunFile = "wandb_run_id";
 
 /// What a W&B run is told once.
 struct WandbRun {
-  WandbConfig config;
   WandbSettings settings;
   std::string folder;        ///< the run's own, where kWandbRunFile is
   bool is_resumed = false;   ///< the run continues from a checkpoint
   std::string default_name;  ///< where nobody says one; "": the server chooses one
   Json values;               ///< of the recipe, by sections
   std::string source;        ///< the recipe's path
-  /// Of a run that continues: the records of its log of steps after this one that are not done
-  /// again. Called from the tracker's thread. Throws InputError.
+  /// The records of a continued run's log: of steps after `last_step` that it does not do again.
+  /// Called from the tracker's thread. Throws InputError.
   std::function<std::vector<std::shared_ptr<const Record>>(int64_t last_step)> earlier;
 };
 

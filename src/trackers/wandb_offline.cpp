@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <ctime>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/process.h"
+#include "core/timestamp.h"
 #include "trackers/wandb.h"
 #include "trackers/wandb_file.h"
 #include "trackers/wandb_rows.h"
@@ -88,17 +88,12 @@ std::string make_folder(const std::string& root, const std::string& id) {
 class OfflineWandb final : public Tracker {
  public:
   OfflineWandb(const WandbRun& run, std::shared_ptr<Reporter> reporter)
-      : reporter_(std::move(reporter)), started_(unix_seconds()), rows_(started_) {
+      : run_(run), reporter_(std::move(reporter)), started_(unix_seconds()), rows_(started_) {
     const WandbRunId id = wandb_run_id(run, *reporter_);
     const std::string& place = run.settings.dir.empty() ? run.folder : run.settings.dir;
     const std::string root = path_join(place, "wandb");
     const auto last = id.may_be_there ? last_row_of(root, id.id, *reporter_) : std::nullopt;
-    if (last) {
-      rows_.go_on_behind(last->first, last->second);
-      earlier_ = [run, last = last->first, reporter = reporter_] {
-        return earlier_records(run, last, *reporter);
-      };
-    }
+    if (last) rows_.go_on_behind(last->first, last->second);
     folder_ = make_folder(root, id.id);
     file_.emplace(file_of(folder_, id.id));
     keep_wandb_run_id(run, id.id, *reporter_);
@@ -116,12 +111,10 @@ class OfflineWandb final : public Tracker {
   /// Writes what the run's log has behind the last row of its files: a start that was killed may
   /// not have written all of its own.
   Delivery start() override {
-    const auto records = earlier_ ? earlier_() : std::vector<std::shared_ptr<const Record>>{};
-    earlier_ = nullptr;
-    if (!records.empty()) {
-      if (const Delivery written = deliver(records); written.outcome != Outcome::kDone) {
-        reporter_->warning(cat("W&B: steps before this start are missing: ", written.problem));
-      }
+    if (!rows_.last_step()) return {};
+    const auto records = earlier_records(run_, *rows_.last_step(), *reporter_);
+    if (const Delivery written = deliver(records); written.outcome != Outcome::kDone) {
+      reporter_->warning(cat("W&B: steps before this start are missing: ", written.problem));
     }
     return {};
   }
@@ -222,10 +215,10 @@ class OfflineWandb final : public Tracker {
     return "";
   }
 
+  WandbRun run_;
   std::shared_ptr<Reporter> reporter_;
   double started_;  // seconds since 1970
   WandbRows rows_;
-  std::function<std::vector<std::shared_ptr<const Record>>()> earlier_;
   std::string folder_;
   std::optional<WandbFile> file_;
   int64_t num_records_ = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kCloud = "https://api.forge.coreweave.com";
 constexpr const char* kCloudPages = "https://forge.coreweave.com/wandb";
-/// The same server under all its names.
+/// The names that W&B's own server has.
 constexpr std::array<std::string_view, 3> kCloudHosts = {"api.forge.coreweave.com", "api.wandb.ai",
                                                          "forge.coreweave.com"};
 constexpr size_t kLongestProject = 128;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/timestamp.h"
 #include "report/run_folder.h"
 #include "support/errors.h"
 
@@ -87,11 +88,11 @@ TEST(RunFilesTest, TheStateIsThatOfTheLastStart) {
 }
 
 TEST(RunFilesTest, TimesAreReadAsUtc) {
-  EXPECT_EQ(seconds_of("1970-01-02T00:00:01.250Z"), 86401.25);
-  EXPECT_EQ(seconds_of("2026-08-01T12:34:56.789Z"), 1785587696.789);
+  EXPECT_EQ(seconds_of_timestamp("1970-01-02T00:00:01.250Z"), 86401.25);
+  EXPECT_EQ(seconds_of_timestamp("2026-08-01T12:34:56.789Z"), 1785587696.789);
   for (const char* bad : {"", "2026-08-01", "2026-13-01T12:34:56.789Z", "2026-08-01T12:34:56,7890",
                           "xxxx-08-01T12:34:56.789Z"}) {
-    EXPECT_TRUE(std::isnan(seconds_of(bad))) << bad;
+    EXPECT_TRUE(std::isnan(seconds_of_timestamp(bad))) << bad;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "core/timestamp.h"
 #include "report/run_folder.h"
 
 namespace automodel::serve {
@@ -24,7 +25,7 @@ std::string event(const std::string& name, const std::string& more = "") {
 }
 
 RunSummary summary_of(const std::string& folder) {
-  return SummaryReader({"a", folder}, "root").update(seconds_now());
+  return SummaryReader({"a", folder}, "root").update(unix_seconds());
 }
 
 TEST(RunSummaryTest, AStatusIsWhatTheEventsSayElseWhatTheLockSays) {

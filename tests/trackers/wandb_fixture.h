@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -69,6 +74,14 @@ class WandbTest : public testing::Test {
     const auto runs = server_.runs();
     EXPECT_EQ(runs.size(), 1U);
     return runs.empty() ? test::WandbServedRun{} : runs.begin()->second;
+  }
+  /// Throws when it does not come true.
+  static void wait(const std::function<bool()>& condition) {
+    const double deadline = monotonic_seconds() + 60;
+    while (!condition()) {
+      if (monotonic_seconds() > deadline) throw std::runtime_error("waited in vain");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   std::string kept_id() const { return std::string(trim(read_file(folder_.file("wandb_run_id")))); }
 

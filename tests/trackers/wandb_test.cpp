@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/timestamp.h"
 #include "support/errors.h"
 #include "trackers/background_tracker.h"
 #include "trackers/wandb_rows.h"
@@ -182,7 +182,7 @@ TEST_F(WandbTest, ARowThatTheEndCouldNotSendIsLost) {
   tracker->add(record(1));
   tracker->add(record(2));
   tracker->add(record(R"({"step": 2, "val_loss": 7.5})", "default"));
-  while (server_.runs().empty() || only_run().rows.empty()) std::this_thread::yield();
+  wait([&] { return !server_.runs().empty() && !only_run().rows.empty(); });
   server_.set_fault(HttpReply{.status = 403, .body = ""});
   const Tally tally = tracker->end(RunEnd::kFinished, kPatience);
   EXPECT_EQ(tally.num_sent, 1);
@@ -256,12 +256,12 @@ TEST_F(WandbTest, WhatPassesIsTriedAgain) {
   server_.set_fault(HttpReply{.status = 503, .body = ""});
   auto tracker = queued();
   for (int64_t step = 0; step < 5; ++step) tracker->add(record(step));
-  while (server_.requests().size() < 3) std::this_thread::yield();
+  wait([&] { return server_.requests().size() >= 3; });
   server_.add_faults({{.hangs_up = true},
                       {.status = 429, .body = "{}"},
                       {.status = 200, .body = "<html>a portal</html>"}});
   server_.set_fault(std::nullopt);
-  while (server_.runs().empty()) std::this_thread::yield();
+  wait([&] { return !server_.runs().empty(); });
   const Tally tally = tracker->end(RunEnd::kFinished, kPatience);
   EXPECT_EQ(tally.num_sent, 5);
   EXPECT_EQ(tally.num_lost, 0);

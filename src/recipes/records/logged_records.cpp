@@ -1,11 +1,14 @@
 #include "recipes/records/logged_records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/timestamp.h"
+#include "recipes/records/run_log.h"
 
 namespace automodel::recipes {
 
@@ -27,6 +30,7 @@ Json object_of(std::string_view line) {
 /// Adds the records of a file, from its end to the first step that is not wanted.
 void add_records(const std::string& path, const std::string& set, const LoggedSteps& steps,
                  Records& records) {
+  if (!path_exists(path)) return;
   const std::string text = read_file(path);
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -43,7 +47,8 @@ void add_records(const std::string& path, const std::string& set, const LoggedSt
         step < steps.first_step && (!set.empty() || step % steps.every_steps == 0);
     if (!is_wanted) continue;
     trackers::Record record = trackers::record_of(line, set);
-    record.unix_seconds = trackers::unix_seconds_of(line.get("timestamp", ""));
+    const double seconds = seconds_of_timestamp(line.get("timestamp", ""));
+    if (std::isfinite(seconds)) record.unix_seconds = seconds;
     records.push_back(std::make_shared<const trackers::Record>(std::move(record)));
   }
 }
@@ -51,20 +56,10 @@ void add_records(const std::string& path, const std::string& set, const LoggedSt
 }  // namespace
 
 Records logged_records(const std::string& folder, const LoggedSteps& steps) {
-  constexpr std::string_view kStart = "validation", kEnd = ".jsonl";
   Records records;
-  for (const std::string& name : list_directory(folder)) {
-    const std::string path = path_join(folder, name);
-    if (name == "training.jsonl") add_records(path, "", steps, records);
-    const bool is_validation = name.starts_with(kStart) && name.ends_with(kEnd);
-    if (!is_validation) continue;
-    const std::string middle =
-        name.substr(kStart.size(), name.size() - kStart.size() - kEnd.size());
-    if (middle.empty()) {
-      add_records(path, "default", steps, records);
-    } else if (middle.starts_with('_')) {
-      add_records(path, middle.substr(1), steps, records);
-    }
+  add_records(path_join(folder, kTrainingLog), "", steps, records);
+  for (const std::string& set : steps.validation_sets) {
+    add_records(path_join(folder, log_of(set)), set, steps, records);
   }
   std::ranges::stable_sort(records, [](const auto& a, const auto& b) {
     return a->step != b->step ? a->step < b->step : a->set < b->set;

@@ -18,13 +18,6 @@ void set_aside(const std::string& path) {
   if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
 }
 
-constexpr const char* kTrainingLog = "training.jsonl";
-
-std::string log_of(const std::string& validation_set) {
-  return validation_set == "default" ? "validation.jsonl"
-                                     : cat("validation_", validation_set, ".jsonl");
-}
-
 /// The records of training and of each validation set that a run has left.
 std::vector<std::string> logs_in(const std::string& folder) {
   std::vector<std::string> logs;
@@ -46,6 +39,11 @@ void check_place(const std::string& folder, const std::string& name) {
 }
 
 }  // namespace
+
+std::string log_of(const std::string& validation_set) {
+  return validation_set == "default" ? "validation.jsonl"
+                                     : cat("validation_", validation_set, ".jsonl");
+}
 
 void check_log_places(const std::string& folder, const std::vector<std::string>& validation_sets) {
   check_place(folder, kTrainingLog);

@@ -20,6 +20,12 @@ struct RunLogOptions {
   std::vector<std::string> validation_sets = {};  ///< which the run will write records of
 };
 
+/// The file of a run's folder that has the records of its steps.
+inline constexpr const char* kTrainingLog = "training.jsonl";
+
+/// The file that has those of a validation set.
+std::string log_of(const std::string& validation_set);
+
 /// Refuses a folder in which something else lies where a run would write its logs, before anything
 /// is written there. Throws InputError.
 void check_log_places(const std::string& folder, const std::vector<std::string>& validation_sets);

@@ -72,15 +72,15 @@ std::string name_of_model(const std::string& source) {
 
 std::unique_ptr<BackgroundTracker> start_wandb(const TrackedRun& run, Reporter& reporter) {
   trackers::WandbRun options;
-  options.config = *run.recipe.wandb;
   options.settings =
-      trackers::WandbSettings::from_environment(trackers::process_environment(), options.config);
+      trackers::WandbSettings::from_environment(trackers::process_environment(), *run.recipe.wandb);
   options.folder = run.recipe.checkpoint.checkpoint_dir;
   options.is_resumed = run.is_resumed;
   options.default_name = name_of_model(run.recipe.model.source);
   options.values = trackers::nested_values(run.record.at("values"));
   options.source = run.record.get("recipe", "");
-  const LoggedSteps wanted{.first_step = run.first_step,
+  const LoggedSteps wanted{.validation_sets = run.validation_sets,
+                           .first_step = run.first_step,
                            .every_steps = run.recipe.step_scheduler.log_remote_every_steps};
   options.earlier = [folder = options.folder, wanted](int64_t last_step) {
     LoggedSteps steps = wanted;

@@ -19,6 +19,7 @@ struct TrackedRun {
   const Recipe& recipe;
   const Json& record;              ///< run.json's
   const std::string& recipe_text;  ///< YAML, without values of the environment
+  std::vector<std::string> validation_sets;
   int64_t first_step = 0;
   bool is_resumed = false;
 };

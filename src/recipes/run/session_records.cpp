@@ -137,7 +137,8 @@ void SessionRecords::open(bool is_resumed) {
     if (!is_resumed && context_.group.rank() == 0) {
       set_earlier_records_aside(folder, *context_.reporter);
     }
-    context_.trackers->start({recipe_, record_, context_.shown_recipe, first_step, is_resumed});
+    context_.trackers->start(
+        {recipe_, record_, context_.shown_recipe, validation_sets(), first_step, is_resumed});
   });
 }
 

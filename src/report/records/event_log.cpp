@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/timestamp.h"
 #include "report/records/step_table.h"
 
 namespace automodel::report {
@@ -22,7 +23,7 @@ constexpr std::string_view kNotable[] = {"lost_records", "failure",   "rollback"
 RunEvent event_of(const Json& record) {
   RunEvent event;
   event.name = text_of(record, "event");
-  event.seconds = seconds_of(text_of(record, "timestamp"));
+  event.seconds = seconds_of_timestamp(text_of(record, "timestamp"));
   const double step = number_of(record, "step");
   if (is_step(step)) event.step = static_cast<int64_t>(step);
   event.fields = record;

@@ -1,8 +1,6 @@
 #include "report/records/step_table.h"
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/timestamp.h"
 #include "report/records/flat_record.h"
 
 namespace automodel::report {
@@ -104,7 +103,7 @@ class RecordReader final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t value) override { return number(static_cast<double>(value)); }
   bool number_float(double value, const std::string&) override { return number(value); }
   bool string(std::string& value) override {
-    if (depth_ == 1 && key_ == "timestamp") row_.seconds = seconds_of(value);
+    if (depth_ == 1 && key_ == "timestamp") row_.seconds = seconds_of_timestamp(value);
     return true;
   }
   bool binary(nlohmann::json::binary_t&) override { return true; }
@@ -148,7 +147,7 @@ bool read_extended(std::string_view line, Row& row) {
     for (const auto& [key, value] : json.as_object()) {
       if (value.is_number()) row.set(key, value.as_double());
     }
-    row.seconds = seconds_of(json.get("timestamp", ""));
+    row.seconds = seconds_of_timestamp(json.get("timestamp", ""));
     return true;
   } catch (const InputError&) {
     return false;
@@ -161,7 +160,7 @@ bool read_flat(std::string_view line, Row& row) {
   FlatRecord record(line);
   while (const auto member = record.next()) {
     if (member->number) row.set(member->key, *member->number);
-    if (member->key == "timestamp") row.seconds = seconds_of(member->text);
+    if (member->key == "timestamp") row.seconds = seconds_of_timestamp(member->text);
   }
   return record.is_whole();
 }
@@ -336,29 +335,6 @@ std::string_view metric_title(Metric metric) {
 const std::vector<double>* StepTable::extra(std::string_view key) const {
   const auto found = std::ranges::find(extras, key, &ExtraColumn::key);
   return found == extras.end() ? nullptr : &found->values;
-}
-
-double seconds_of(std::string_view timestamp) {
-  // 2026-08-01T12:34:56.789Z
-  constexpr size_t kSize = 24;
-  if (timestamp.size() != kSize || timestamp.back() != 'Z') return kNone;
-  const auto number = [&](size_t at, size_t size) {
-    int value = -1;
-    const char* begin = timestamp.data() + at;
-    const auto [end, error] = std::from_chars(begin, begin + size, value);
-    return error == std::errc() && end == begin + size ? value : -1;
-  };
-  const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
-  const int hour = number(11, 2), minute = number(14, 2), second = number(17, 2);
-  const int millis = number(20, 3);
-  if (std::min({year, month, day, hour, minute, second, millis}) < 0) return kNone;
-  const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
-  if (!date.ok()) return kNone;
-  const auto days = std::chrono::sys_days(date).time_since_epoch().count();
-  return static_cast<double>(days) * 86400.0 + hour * 3600.0 + minute * 60.0 + second +
-         millis / 1000.0;
 }
 
 bool is_step(double value) {

@@ -58,9 +58,6 @@ struct StepTable {
   const std::vector<double>* extra(std::string_view key) const;
 };
 
-/// Seconds since 1970 of "2026-08-01T12:34:56.789Z"; NaN for another text.
-double seconds_of(std::string_view timestamp);
-
 /// Whether a number is a step: one that an int64_t holds too.
 bool is_step(double value);
 
