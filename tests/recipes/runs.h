@@ -31,6 +31,17 @@ inline std::vector<Json> read_records(const std::string& path) {
   return records;
 }
 
+/// The events of trackers in a run's folder, as "NAME sent N lost N".
+inline std::vector<std::string> tracker_tallies(const std::string& folder) {
+  std::vector<std::string> texts;
+  for (const Json& event : read_records(path_join(folder, "events.jsonl"))) {
+    if (event.at("event").as_string() != "tracker") continue;
+    texts.push_back(cat(event.at("tracker").as_string(), " sent ", event.at("sent").as_int(),
+                        " lost ", event.at("lost").as_int()));
+  }
+  return texts;
+}
+
 /// `automodel run recipes/smoke/tiny_llama_sft.yaml` with its results in `folder`.
 inline std::vector<std::string> smoke_run(const std::string& folder,
                                           const std::vector<std::string>& more = {}) {

@@ -44,16 +44,7 @@ class TrackersTest : public testing::Test {
   std::vector<Json> trained() const {
     return test::read_records(path_join(place_, "training.jsonl"));
   }
-  /// The events of trackers, as "NAME sent N lost N".
-  Texts tallies() const {
-    Texts texts;
-    for (const Json& event : test::read_records(path_join(place_, "events.jsonl"))) {
-      if (event.at("event").as_string() != "tracker") continue;
-      texts.push_back(cat(event.at("tracker").as_string(), " sent ", event.at("sent").as_int(),
-                          " lost ", event.at("lost").as_int()));
-    }
-    return texts;
-  }
+  Texts tallies() const { return test::tracker_tallies(place_); }
   /// The steps at which a metric was told.
   static std::vector<int64_t> steps_of(const MlflowServedRun& run, const std::string& key) {
     std::vector<int64_t> steps;

@@ -35,21 +35,6 @@ MlflowServer::MlflowServer() {
   });
 }
 
-void MlflowServer::add_faults(const std::vector<HttpReply>& faults) {
-  const std::lock_guard lock(mutex_);
-  faults_.insert(faults_.end(), faults.begin(), faults.end());
-}
-
-void MlflowServer::set_fault(std::optional<HttpReply> fault) {
-  const std::lock_guard lock(mutex_);
-  fault_ = std::move(fault);
-}
-
-void MlflowServer::demand(const std::string& authorization) {
-  const std::lock_guard lock(mutex_);
-  authorization_ = authorization;
-}
-
 std::map<std::string, MlflowServedRun> MlflowServer::runs() const {
   const std::lock_guard lock(mutex_);
   return runs_;
@@ -61,13 +46,8 @@ std::map<std::string, std::string> MlflowServer::experiments() const {
 }
 
 HttpReply MlflowServer::answer(const HttpRequest& request) {
-  if (fault_) return *fault_;
-  if (!faults_.empty()) {
-    const HttpReply fault = faults_.front();
-    faults_.pop_front();
-    return fault;
-  }
-  if (!authorization_.empty() && request.authorization != authorization_) {
+  if (const auto fault = next_fault()) return *fault;
+  if (!is_allowed(request)) {
     return refusal(401, "UNAUTHENTICATED", "who are you?");
   }
   const std::string root = "/api/2.0/mlflow/";

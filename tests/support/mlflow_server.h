@@ -1,16 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/json.h"
 #include "support/http_server.h"
+#include "support/server_faults.h"
 
 namespace automodel::test {
 
@@ -33,16 +31,12 @@ struct MlflowServedRun {
 
 /// The part of MLflow's REST interface that a run uses, with MLflow's limits and refusals, on
 /// loopback.
-class MlflowServer final {
+class MlflowServer final : public ServerFaults {
  public:
   MlflowServer();
 
   std::string address() const { return server_->address(); }
-  /// The next requests are answered so, one each; without a value as usual.
-  void add_faults(const std::vector<HttpReply>& faults);
-  /// Every request from now on, until nothing.
-  void set_fault(std::optional<HttpReply> fault);
-  void demand(const std::string& authorization);
+  void demand(const std::string& authorization) { demand_field(authorization); }
 
   std::map<std::string, MlflowServedRun> runs() const;
   std::map<std::string, std::string> experiments() const;  ///< names by id
@@ -54,10 +48,6 @@ class MlflowServer final {
   HttpReply update_run(const Json& body);
   HttpReply log_batch(const Json& body);
 
-  mutable std::mutex mutex_;
-  std::deque<HttpReply> faults_;
-  std::optional<HttpReply> fault_;
-  std::string authorization_;
   std::map<std::string, std::string> experiments_;
   std::map<std::string, MlflowServedRun> runs_;
   std::unique_ptr<HttpServer> server_;  // last: its threads use the others

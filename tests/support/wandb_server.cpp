@@ -46,19 +46,8 @@ WandbServer::WandbServer() {
   });
 }
 
-void WandbServer::add_faults(const std::vector<HttpReply>& faults) {
-  const std::lock_guard lock(mutex_);
-  faults_.insert(faults_.end(), faults.begin(), faults.end());
-}
-
-void WandbServer::set_fault(std::optional<HttpReply> fault) {
-  const std::lock_guard lock(mutex_);
-  fault_ = std::move(fault);
-}
-
 void WandbServer::demand(const std::string& api_key) {
-  const std::lock_guard lock(mutex_);
-  authorization_ = "Basic " + base64("api:" + api_key);
+  demand_field("Basic " + base64("api:" + api_key));
 }
 
 std::map<std::string, WandbServedRun> WandbServer::runs() const {
@@ -67,13 +56,8 @@ std::map<std::string, WandbServedRun> WandbServer::runs() const {
 }
 
 HttpReply WandbServer::answer(const HttpRequest& request) {
-  if (fault_) return *fault_;
-  if (!faults_.empty()) {
-    const HttpReply fault = faults_.front();
-    faults_.pop_front();
-    return fault;
-  }
-  if (!authorization_.empty() && request.authorization != authorization_) {
+  if (const auto fault = next_fault()) return *fault;
+  if (!is_allowed(request)) {
     return refusal(401, "user is not logged in");
   }
   if (request.method != "POST") return {.status = 405, .body = ""};

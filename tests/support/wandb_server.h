@@ -1,16 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/json.h"
 #include "support/http_server.h"
+#include "support/server_faults.h"
 
 namespace automodel::test {
 
@@ -28,15 +27,11 @@ struct WandbServedRun {
 
 /// The part of W&B's interface that a run uses, on loopback: GraphQL for runs, and the file stream.
 /// It takes lines at most behind those that it has, and rows in the order of their steps.
-class WandbServer final {
+class WandbServer final : public ServerFaults {
  public:
   WandbServer();
 
   std::string address() const { return server_->address(); }
-  /// The next requests are answered so, one each.
-  void add_faults(const std::vector<HttpReply>& faults);
-  /// Every request from now on, until nothing.
-  void set_fault(std::optional<HttpReply> fault);
   /// The only API key that is taken; any, until then.
   void demand(const std::string& api_key);
 
@@ -48,10 +43,6 @@ class WandbServer final {
   HttpReply ask(const Json& body);
   HttpReply stream(const std::string& path, const Json& body);
 
-  mutable std::mutex mutex_;
-  std::deque<HttpReply> faults_;
-  std::optional<HttpReply> fault_;
-  std::string authorization_;
   std::map<std::string, WandbServedRun> runs_;
   std::unique_ptr<HttpServer> server_;  // last: its threads use the others
 };

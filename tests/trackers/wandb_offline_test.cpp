@@ -223,7 +223,23 @@ TEST(WandbFileTest, RecordsAreFramedAsTheWandbPackageFramesThem) {
               HasSubstr("it is there already"));
 }
 
-/// A record goes over the edges of blocks in pieces, and ends before less than a piece's head.
+/// Where a block has no room for a piece's head the next record begins in the next block.
+TEST(WandbFileTest, RecordsBeginAnywhereInABlock) {
+  constexpr size_t kBlock = 32768, kHead = 7, kPieceHead = 7;
+  const test::TemporaryDirectory folder;
+  for (size_t left = 0; left <= 2 * kPieceHead; ++left) {
+    const std::vector<std::string> records = {std::string(kBlock - kHead - kPieceHead - left, 'a'),
+                                              "brain", std::string(40'000, 'b')};
+    const std::string path = folder.file(cat(left));
+    WandbFile file(path);
+    file.append(records);
+    EXPECT_EQ(read_wandb_file(path), records) << left;
+    const size_t gap = left < kPieceHead ? left : 0;
+    EXPECT_EQ(read_file(path).substr(kBlock - left, gap), std::string(gap, '\0')) << left;
+  }
+}
+
+/// A record goes over the edges of blocks in pieces.
 TEST(WandbFileTest, RecordsOfAllSizesComeBack) {
   const test::TemporaryDirectory folder;
   std::vector<std::string> records;
