@@ -16,6 +16,7 @@ logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import re
@@ -32,6 +33,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "goldens"))
 import decilm_as_llama
 from baichuan_as_llama import baichuan_tensors, write_llama_folder
 from kimi_names import released_names
+import deepseek_moe  # noqa: F401  makes its class known
+import renamed_families
 from ling_as_glm4 import ling_tensors, seeing_all, write_glm_folder
 from llada_as_llama import is_llama, llada_tensors, write_llada_as_llama
 from step_as_step3p7 import is_computed, load_step, released_tensors
@@ -107,6 +110,7 @@ WRITTEN_AS = {
     "baichuan": write_llama_folder,
     "llada": write_llada_as_llama,
     "nemotron-nas": decilm_as_llama.write_llama_folder,
+    **dict.fromkeys(renamed_families.KINDS, renamed_families.write_peer_folder),
 }
 
 
@@ -150,6 +154,9 @@ def check_names(model, folder, model_type):
         model.save_pretrained(scratch)
         in_releases = {"bailing_moe": ling_tensors, "llada2_moe": ling_tensors, "llada": llada_tensors,
                        "baichuan": baichuan_tensors, "kimi_linear": released_names}.get(model_type)
+        if model_type in renamed_families.KINDS:
+            own = json.loads((folder / "config.json").read_text())
+            in_releases = functools.partial(renamed_families.own_tensors, own=own)
         if in_releases:
             path = pathlib.Path(scratch) / "model.safetensors"
             safetensors.torch.save_file(in_releases(safetensors.torch.load_file(path)), path)

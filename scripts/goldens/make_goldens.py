@@ -37,8 +37,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+import deepseek_moe  # noqa: F401  makes its class known
 from kimi_names import released_names
 from ling_as_glm4 import glm_config, ling_tensors, make_ling_folder, seeing_all, write_glm_folder
+from renamed_families import make_own_folder, own_tensors, peer_config, write_peer_folder
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "golden")
 
@@ -1213,6 +1215,113 @@ for name, ling in LINGS.items():
     MODELS[name] = ("glm4_moe", own, 24)
 
 
+GPT = dict(vocab_size=128, n_embd=32, n_layer=3, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+WINDOWED = dict(SIZES, num_hidden_layers=4, sliding_window=6)
+BAMBA = dict(SIZES, num_hidden_layers=3, mamba_n_heads=8, mamba_d_state=12, mamba_expand=2)
+GRANITE4 = dict(
+    BAMBA, intermediate_size=24, num_hidden_layers=4, layer_types=["linear_attention", "full_attention"] * 2,
+    num_experts_per_tok=2, shared_intermediate_size=40, embedding_multiplier=3.0, attention_multiplier=0.3,
+    residual_multiplier=0.7, logits_scaling=2.0,
+)
+MODELS.update(
+    cwm=("cwm", dict(WINDOWED, num_hidden_layers=5, head_dim=12), 24),
+    cwm_padding=("cwm", dict(SIZES, head_dim=8, mlp_bias=True, sliding_window=9, layer_types=["sliding_attention",
+                 "full_attention"], rope_parameters=dict(rope_type="default", rope_theta=10000.0), pad_token_id=3), 24),
+    ministral=("ministral", dict(WINDOWED, head_dim=12, layer_types=["full_attention"] + ["sliding_attention"] * 3), 24),
+    ministral_padding=("ministral", dict(SIZES, head_dim=8, sliding_window=9, tie_word_embeddings=True, pad_token_id=3), 24),
+    solar_open=("solar_open", dict({k: v for k, v in MOE.items() if k != "intermediate_size"}, head_dim=12,
+                n_routed_experts=8, n_group=4, topk_group=2, routed_scaling_factor=1.5), 24),
+    solar_open_padding=("solar_open", dict({k: v for k, v in MOE.items() if k != "intermediate_size"}, head_dim=16,
+                        n_routed_experts=5, n_shared_experts=2, norm_topk_prob=False, attention_bias=True,
+                        pad_token_id=3), 24),
+    jais2=("jais2", dict(SIZES, head_dim=12), 24),
+    jais2_padding=("jais2", dict(SIZES, attention_bias=False, mlp_bias=False, tie_word_embeddings=True, pad_token_id=3), 24),
+    hyperclovax=("hyperclovax", dict(SIZES, head_dim=8, embedding_multiplier=3.0, residual_multiplier=0.7,
+                 logits_scaling=0.5, attention_multiplier=0.3), 24),
+    hyperclovax_padding=("hyperclovax", dict(SIZES, head_dim=12, use_post_norm=False, attention_bias=True, mlp_bias=True,
+                         tie_word_embeddings=True, pad_token_id=3), 24),
+    exaone_moe=("exaone_moe", dict(MOE, num_hidden_layers=5, head_dim=12, sliding_window=6, num_experts=8, n_group=4,
+                topk_group=2, num_shared_experts=2), 24),
+    exaone_moe_padding=("exaone_moe", dict(MOE, num_experts=6, sliding_window=9, layer_types=["full_attention", "sliding_attention", "full_attention"],
+                        norm_topk_prob=False, mlp_layer_types=["sparse", "dense", "sparse"], pad_token_id=3), 24),
+    vaultgemma=("vaultgemma", dict(GEMMA, num_hidden_layers=3, sliding_window=7, query_pre_attn_scalar=24), 24),
+    flex_olmo=("flex_olmo", dict(SIZES, num_experts=6, num_experts_per_tok=2, pad_token_id=1), 24),
+    flex_olmo_padding=("flex_olmo", dict(SIZES, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True,
+                       attention_bias=True, pad_token_id=3), 24),
+    gemma3_tower=(
+        "gemma3",
+        dict(text_config=dict(MODELS["gemma3_text"][1], model_type="gemma3_text"), vision_config=dict(
+            model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+            num_attention_heads=2, image_size=16, patch_size=8), mm_tokens_per_image=4, tie_word_embeddings=True),
+        24,
+    ),
+    granite_swa=("granite_swa", dict(WINDOWED, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                 logits_scaling=2.0, layer_rope_theta=[0, 10000.0, 500000.0, 10000.0]), 24),
+    granite_swa_padding=("granite_swa", dict(SIZES, sliding_window=7, layer_types=["sliding_attention", "full_attention"],
+                         attention_bias=True, mlp_bias=True, tie_word_embeddings=False, pad_token_id=3), 24),
+    gpt_neo=("gpt_neo", dict(vocab_size=128, hidden_size=32, num_layers=4, num_heads=4, max_position_embeddings=64,
+             attention_types=[[["global", "local"], 2]], window_size=7, bos_token_id=1, eos_token_id=2), 24),
+    gpt_neo_padding=("gpt_neo", dict(vocab_size=128, hidden_size=32, num_layers=3, num_heads=2, intermediate_size=56,
+                     max_position_embeddings=64, attention_types=[[["local"], 1], [["global"], 2]], window_size=9,
+                     activation_function="relu", tie_word_embeddings=False, pad_token_id=3, bos_token_id=1, eos_token_id=2), 24),
+    gptj=("gptj", dict(GPT, rotary_dim=4), 24),
+    gptj_padding=("gptj", dict(GPT, n_inner=56, rotary_dim=8, activation_function="gelu", pad_token_id=3), 24),
+    gpt_bigcode=("gpt_bigcode", GPT, 24),
+    gpt_bigcode_padding=("gpt_bigcode", dict(GPT, n_inner=56, multi_query=False, scale_attn_weights=False,
+                         tie_word_embeddings=False, pad_token_id=3), 24),
+    falcon=("falcon", dict(NEOX, intermediate_size=None), 24),
+    falcon_new=("falcon", dict(NEOX, intermediate_size=None, num_hidden_layers=3, new_decoder_architecture=True,
+                num_kv_heads=2, bias=True, ffn_hidden_size=56, tie_word_embeddings=False), 24),
+    falcon_one_norm_padding=("falcon", dict(NEOX, intermediate_size=None, new_decoder_architecture=True, num_kv_heads=2,
+                             num_ln_in_parallel_attn=1, activation="gelu_new", pad_token_id=3), 24),
+    falcon_serial=("falcon", dict(NEOX, intermediate_size=None, multi_query=False, parallel_attn=False, bias=True), 24),
+    opt=("opt", dict(vocab_size=128, hidden_size=32, ffn_dim=56, num_hidden_layers=3, num_attention_heads=4,
+         max_position_embeddings=64, pad_token_id=3, bos_token_id=1, eos_token_id=2), 24),
+    opt_padding=("opt", dict(vocab_size=128, hidden_size=32, ffn_dim=56, num_hidden_layers=2, num_attention_heads=2,
+                 max_position_embeddings=64, enable_bias=False, layer_norm_elementwise_affine=False,
+                 activation_function="gelu", tie_word_embeddings=False, pad_token_id=3, bos_token_id=1, eos_token_id=2), 24),
+    bamba=("bamba", dict(BAMBA, attn_layer_indices=[1], mamba_n_groups=2, mamba_d_conv=3, mamba_conv_bias=False,
+           time_step_limit=[0.1, 2.0]), 75),
+    bamba_padding=("bamba", dict(BAMBA, attn_layer_indices=[0, 2], mamba_d_head=8, mamba_proj_bias=True, attention_bias=True,
+                   mlp_bias=True, tie_word_embeddings=True, pad_token_id=3), 24),
+    granitemoehybrid=("granitemoehybrid", dict(GRANITE4, num_local_experts=6), 75),
+    granitemoehybrid_dense_padding=("granitemoehybrid", dict(GRANITE4, num_local_experts=0, position_embedding_type="rope",
+                                    mamba_n_groups=2, attention_bias=True, tie_word_embeddings=True, pad_token_id=3), 24),
+    minicpm3=("minicpm3", dict(SIZES, num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=10,
+              qk_rope_head_dim=8, v_head_dim=14, dim_model_base=48), 24),
+    minicpm3_padding=("minicpm3", dict(SIZES, num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=8,
+                      qk_rope_head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=False, scale_emb=3,
+                      pad_token_id=3, rope_parameters=dict(longrope(1.0), factor=4.0, original_max_position_embeddings=16)), 24),
+    deepseek=("deepseek", dict(MOE, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=1), 24),
+    deepseek_padding=("deepseek", dict(MOE, n_routed_experts=5, norm_topk_prob=True, attention_bias=True, pad_token_id=3), 24),
+)
+
+# Families whose own code comes with the released files.
+EXAONE = {k: v for k, v in SIZES.items() if k != "num_hidden_layers"}
+RENAMED = dict(
+    aquila=dict(SIZES, model_type="aquila", architectures=["AquilaForCausalLM"]),
+    exaone=dict(EXAONE, model_type="exaone", architectures=["ExaoneForCausalLM"], num_layers=2, layer_norm_epsilon=1e-5,
+                activation_function="silu", rope_theta=1000000, rope_scaling=LLAMA3, tie_word_embeddings=True),
+    chatglm=dict(
+        model_type="chatglm", architectures=["ChatGLMModel"], padded_vocab_size=128, hidden_size=32, num_layers=2,
+        num_attention_heads=4, ffn_hidden_size=56, kv_channels=16, seq_length=64, layernorm_epsilon=1e-5, rmsnorm=True,
+        add_bias_linear=False, add_qkv_bias=True, multi_query_attention=True, multi_query_group_num=2, rope_ratio=50,
+        original_rope=True, post_layer_norm=True, apply_residual_connection_post_layernorm=False, hidden_dropout=0.0,
+        attention_dropout=0.0, tie_word_embeddings=False, eos_token_id=2,
+    ),
+    internlm2=dict(SIZES, model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=False, pad_token_id=2),
+    internlm2_bias_padding=dict(SIZES, model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=True,
+                                num_attention_heads=8, pad_token_id=3),
+    internlm3=dict(SIZES, model_type="internlm3", architectures=["InternLM3ForCausalLM"], bias=True, qkv_bias=True, head_dim=12),
+    minicpm=dict(SIZES, model_type="minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=12, scale_depth=1.4,
+                 dim_model_base=48, tie_word_embeddings=True),
+    orion=dict(SIZES, model_type="orion", architectures=["OrionForCausalLM"], rms_norm_eps=1e-5),
+)
+for name, own in RENAMED.items():
+    peer = {k: v for k, v in peer_config(own).items() if k != "architectures"}
+    MODELS[name] = (peer.pop("model_type"), peer, 24)
+
+
 def fill(model):
     """Random weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(1234)
@@ -1280,7 +1389,7 @@ def checkpoint_tensors(config, name, tensor):
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
-    if config.model_type == "mistral3":
+    if config.model_type in ("mistral3", "gemma3"):
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
     if config.model_type == "hy_v3":
         name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
@@ -1288,12 +1397,14 @@ def checkpoint_tensors(config, name, tensor):
         name = name.replace(".shared_experts.", ".shared_expert.").replace("gate.e_score_corr", "experts.e_score_corr")
     if config.model_type == "mimo_v2_flash":
         name = name.replace(".sinks", ".attention_sink_bias")
-    if config.model_type in ("granitemoe", "granitemoeshared"):  # stored as they are
+    if config.model_type in ("granitemoe", "granitemoeshared", "granitemoehybrid"):  # stored as they are
         for part, theirs in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"),
                              ("block_sparse_moe.router.", "block_sparse_moe.router.layer.")):
             name = name.replace(part, theirs)
         yield name, tensor
         return
+    if config.model_type == "exaone_moe":
+        name = name.replace("gate.e_score_corr", "e_score_corr")
     if config.model_type == "gpt_neox":
         name = name.replace("lm_head.", "embed_out.")
     if config.model_type == "nemotron_h" and name.startswith("model."):
@@ -1410,7 +1521,8 @@ def write_reference(name, model, batch, out):
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in NONE_IS_SAID})
+    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items()
+                                               if v is not None or k in NONE_IS_SAID or name in RENAMED})
     config._attn_implementation = "eager"
     model_class = model_class_of(name)
     make = getattr(model_class, "from_config", None) or model_class._from_config
@@ -1426,6 +1538,8 @@ def make_model(name):
 
     if name in LINGS:
         make_ling_folder(folder, LINGS[name])
+    if name in RENAMED:
+        make_own_folder(folder, RENAMED[name])
     if model_type == "kimi_linear":
         path = os.path.join(folder, "model.safetensors")
         save_file(released_names(load_file(path)), path, metadata={"format": "pt"})
@@ -1448,12 +1562,21 @@ def make_model(name):
     for key, parameter in model.named_parameters():
         if parameter.grad is None:  # a tower that no text goes through
             continue
+        if is_gradient_rounding(config, key):
+            continue
         gradients.update(checkpoint_tensors(config, key, parameter.grad.detach()))
     if name in LINGS:
         gradients = ling_tensors(gradients)
+    if name in RENAMED:
+        gradients = own_tensors(gradients, RENAMED[name])
     for key, gradient in gradients.items():
         out["grad." + key] = gradient.clone().contiguous()
     write_reference(name, model, batch, out)
+
+
+def is_gradient_rounding(config, name):
+    """Whether a parameter adds one number to all scores of a query, which gives no gradient but rounding."""
+    return config.model_type == "opt" and name.endswith(".k_proj.bias")
 
 
 def passes(model, batch):
@@ -1463,7 +1586,8 @@ def passes(model, batch):
     labels = batch["labels"].view(-1)
     rows = logits.detach().double().view(-1, logits.shape[-1])
     losses = torch.nn.functional.cross_entropy(rows, labels, ignore_index=-100, reduction="none")
-    gradients = {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad.double() for name, p in model.named_parameters()
+                 if p.grad is not None and not is_gradient_rounding(model.config, name)}
     return rows, losses[labels != -100], gradients
 
 
@@ -1477,6 +1601,9 @@ def make_rounded(name, dtype, attention):
     with tempfile.TemporaryDirectory() as scratch:
         if name in LINGS:
             write_glm_folder(folder, scratch)
+            folder = scratch
+        if name in RENAMED:
+            write_peer_folder(folder, scratch)
             folder = scratch
         if MODELS[name][0] == "deepseek_v4":
             return make_rounded_v4(folder, dtype, attention)

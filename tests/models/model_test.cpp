@@ -437,6 +437,30 @@ TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
   EXPECT_DOUBLE_EQ(flops("nemotron_h_latent"), 38780928.0);
 }
 
+TEST(Flops, GptKindsAreCountedByUpstreamsFormulas) {
+  const auto flops = [](const std::string& golden) {
+    return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
+                                                                                              24);
+  };
+  EXPECT_DOUBLE_EQ(flops("gptj"), 12460032.0);
+  EXPECT_DOUBLE_EQ(flops("gpt_neo"), 16220160.0);
+  // Upstream's formula of these fails on their configurations: its value with their sizes.
+  EXPECT_DOUBLE_EQ(flops("opt"), 8478720.0);
+  EXPECT_DOUBLE_EQ(flops("falcon"), 7815168.0);
+  EXPECT_DOUBLE_EQ(flops("falcon_new"), 7593984.0);
+}
+
+/// Upstream has none: a layer counts its mixer alone, attention by the pairs that it sees.
+TEST(Flops, AHybridOfEitherInALayerCountsEither) {
+  const double attention = 128 * 32 * (32 + 2 * 16 + 32) + (32 + 32) * 128 * 129 / 2;
+  const double mamba = 128 * (32 * (2 * 64 + 2 * 12 + 8 + 64) + 3.5 * 64 * 12);
+  const double experts = 128 * 3 * 32 * (2 * 24 + 40);
+  const double head = 128 * 32 * 128;
+  const Json config = Json::parse_file(test::golden_file("granitemoehybrid", "config.json"));
+  EXPECT_DOUBLE_EQ(models::training_flops(config)(2, 128),
+                   6 * 2 * (2 * attention + 2 * mamba + 4 * experts + head));
+}
+
 /// Upstream has none: Llama's parts, with heads 48 wide, and those of Mamba.
 TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
   const double attention = 32 * 48 * (2 * 0.5 + 2) + 128 * 48;

@@ -175,6 +175,8 @@ constexpr std::pair<std::string_view, const char*> kRefusals[] = {
     {"qwen3_next", kState},
     {"nemotron_h", kState},
     {"falcon_h1", kState},
+    {"bamba", kState},
+    {"granitemoehybrid", kState},
     {"kimi_linear", kState},
     {"deepseek_v32", kIndexer},
     {"glm_moe_dsa", kIndexer},

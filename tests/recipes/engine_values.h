@@ -36,6 +36,12 @@ inline bool magnifies_roundings(std::string_view golden) {
          golden == "gemma4_everything_padding";
 }
 
+/// Whether a gradient is rounding alone: a bias of OPT's keys, which do not rotate, adds one number
+/// to all scores of a query.
+inline bool is_gradient_rounding(std::string_view fqn) {
+  return fqn.starts_with("model.decoder.layers.") && fqn.ends_with(".k_proj.bias");
+}
+
 /// |found - wanted| / scale.
 inline double distance(const at::Tensor& found, const at::Tensor& wanted, double scale) {
   return (found - wanted).norm().item<double>() / std::max(scale, 1e-12);
@@ -60,6 +66,7 @@ inline void expect_gradients(const distributed::Engine& engine,
   for (const tensor::FlatShard& shard : engine.gradients()) {
     for (const tensor::FlatSegment& segment : shard.segments) {
       const at::Tensor& all = wanted.at(segment.fqn);
+      if (is_gradient_rounding(segment.fqn)) continue;
       const double off =
           distance(shard.view(segment), piece_of(all, segment.spec), all.norm().item<double>());
       comm::expect(off < tolerance, cat(name, ": gradient of ", segment.fqn, " is off by ", off));

@@ -128,7 +128,10 @@ const std::vector<std::string> kFamilies = {"qwen3_moe",        "mixtral",
                                             "step3p5",          "step3p5_softmax",
                                             "laguna",           "laguna_elements_padding",
                                             "mimo_v2_flash",    "mimo_v2_flash_groups_padding",
-                                            "gemma4_moe",       "gemma4_everything_padding"};
+                                            "gemma4_moe",       "gemma4_everything_padding",
+                                            "solar_open",       "exaone_moe",
+                                            "flex_olmo",        "granitemoehybrid",
+                                            "deepseek",         "deepseek_padding"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "mixtral",
@@ -145,7 +148,10 @@ const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "granitemoeshared",
                                                  "step3p5",
                                                  "laguna",
-                                                 "laguna_elements_padding"};
+                                                 "laguna_elements_padding",
+                                                 "solar_open",
+                                                 "exaone_moe",
+                                                 "deepseek"};
 
 /// It is a buffer in the Python models, which no policy casts: rounded, it would choose other
 /// experts.

@@ -22,7 +22,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
       is_qk_norm_last_(config.is_qk_norm_last),
-      is_qkv_by_head_(config.is_qkv_by_head),
+      is_qkv_by_group_(config.is_qkv_by_group),
       qkv_clip_(config.qkv_clip),
       is_rope_interleaved_(config.is_rope_interleaved),
       has_gate_(config.has_attention_gate),
@@ -44,7 +44,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
        {config.k_rows(layer_), config.v_rows(layer_), config.gate_rows(layer_)}) {
     if (rows > 0) groups.push_back(rows);
   }
-  if (is_qkv_by_head_) groups.clear();  // runs of heads are runs of rows
+  if (is_qkv_by_group_) groups.clear();  // runs of heads are runs of rows
   if (config.has_sinks(layer_)) {
     sinks_ = register_parameter("sinks", tensor::placeholder({options_.num_heads}, dtype),
                                 !config.are_sinks_frozen);
@@ -223,9 +223,14 @@ at::Tensor Attention::head_layer_normed(const at::Tensor& qkv) const {
 /// The projection of x: q of all heads, k and v, and what their norms come before.
 at::Tensor Attention::projection(const at::Tensor& x) const {
   at::Tensor qkv = qkv_proj_->forward(x);
-  if (is_qkv_by_head_) {
-    qkv =
-        qkv.unflatten(-1, {options_.num_heads, 3, options_.head_dim}).transpose(-2, -3).flatten(-3);
+  if (is_qkv_by_group_) {
+    const int64_t num_queries = options_.num_heads / options_.num_kv_heads;  // of a group
+    const at::Tensor groups =
+        qkv.unflatten(-1, {options_.num_kv_heads, num_queries + 2, options_.head_dim});
+    qkv = at::cat(
+        {groups.narrow(-2, 0, num_queries).flatten(-3), groups.select(-2, num_queries).flatten(-2),
+         groups.select(-2, num_queries + 1).flatten(-2)},
+        -1);
   }
   // Norms over all heads together come before the bound.
   return qk_norm_ == QkNorm::kWholeProjection ? qkv : clipped(qkv);

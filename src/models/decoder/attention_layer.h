@@ -71,7 +71,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   double softcap_;
   QkNorm qk_norm_;
   bool is_qk_norm_last_;
-  bool is_qkv_by_head_;
+  bool is_qkv_by_group_;
   double qkv_clip_;
   bool is_rope_interleaved_;
   bool has_gate_;

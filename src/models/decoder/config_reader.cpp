@@ -135,6 +135,14 @@ void check_causal(ConfigReader& reader) {
   reader.problem("is_causal is false; attention to later tokens is not built for this family");
 }
 
+Json with_renamed_keys(const ConfigReader& reader, const std::vector<RenamedKey>& keys) {
+  Json out = reader.json();
+  for (const RenamedKey& key : keys) {
+    if (const Json* value = reader.find(key.own)) out[std::string(key.common)] = *value;
+  }
+  return out;
+}
+
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   DecoderConfig config;
   const auto size = [&](std::string_view key, int64_t fallback) {
@@ -305,6 +313,15 @@ void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& d
   }
   if (parameters == nullptr || parameters->size() == 0) parameters = reader.find("rope_parameters");
   config.ropes.push_back(read_rope(reader, parameters, config, defaults));
+  for (LayerOptions& layer : config.layers) layer.rope = 0;
+}
+
+void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent,
+                 const RopeDefaults& defaults) {
+  if (reader.has("rope_parameters") || reader.has("rope_scaling")) {
+    return add_rope(reader, config, defaults);
+  }
+  config.ropes.push_back(read_rope(reader, &absent, config, defaults));
   for (LayerOptions& layer : config.layers) layer.rope = 0;
 }
 

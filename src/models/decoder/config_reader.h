@@ -57,6 +57,15 @@ int64_t checked_layers(ConfigReader& reader, std::string_view key, int64_t num_l
 /// values are a finding.
 std::string_view either(ConfigReader& reader, std::string_view key, std::string_view other);
 
+/// A key of config.json and the name by which other families have it.
+struct RenamedKey {
+  std::string_view own;
+  std::string_view common;
+};
+
+/// config.json with each of `keys` that is there under its common name too.
+Json with_renamed_keys(const ConfigReader& reader, const std::vector<RenamedKey>& keys);
+
 /// The defaults in which families of the Llama kind differ; values are those of transformers'
 /// config classes.
 struct CommonDefaults {
@@ -98,6 +107,10 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
 
 /// Reads `rope_scaling` / `rope_parameters` in the old or new form and sets it for every layer.
 void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults);
+
+/// The same with `absent` in the place of the object where config.json has neither.
+void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent,
+                 const RopeDefaults& defaults);
 
 /// Sets the window in the layers that `layer_types` calls sliding_attention, or without
 /// `layer_types` in those for which `is_sliding(layer)` is true. Returns which layers slide.

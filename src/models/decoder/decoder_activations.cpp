@@ -261,9 +261,9 @@ class BlockSizes final {
     if (layer_.has_mamba2()) {
       const Mamba2Options& sizes = *config_.mamba2;
       const int64_t rows = (sizes.projected_rows() + 2 * sizes.conv_channels() + values) * e_;
-      const int64_t of_norm = !sizes.has_norm ? 0 : sizes.num_groups > 1 ? 2 : 1;
+      const int64_t of_norm = !sizes.has_norm ? 0 : sizes.norm_groups() > 1 ? 2 : 1;
       const int64_t copies = 2 + of_norm + 2 * casts;
-      const int64_t scales = sizes.has_norm ? sizes.num_groups : 0;
+      const int64_t scales = sizes.has_norm ? sizes.norm_groups() : 0;
       const int64_t scalars = (4 * sizes.num_heads + scales) * wide();
       return tokens_ * (rows + copies * values * wide() + scalars);
     }

@@ -165,11 +165,13 @@ struct GatedDeltaOptions {
   int64_t decays() const { return has_row_decays ? num_heads * key_dim : num_heads; }
 };
 
-/// Mamba-2 layers (Nemotron-H, Falcon-H1). in_proj's rows: gate, x, b and c of all groups, step.
+/// Mamba-2 layers (Nemotron-H, Falcon-H1, Granite 4). in_proj's rows: gate, x, b and c of all
+/// groups, step.
 struct Mamba2Options {
   int64_t num_heads = 0;
   int64_t head_dim = 0;
-  int64_t num_groups = 1;  ///< of b and c, and of the norm
+  int64_t num_groups = 1;       ///< of b and c
+  bool is_norm_grouped = true;  ///< the norm is over each group's numbers, else over all (Bamba)
   int64_t state_dim = 0;
   int64_t num_taps = 4;  ///< positions that the convolution of x, b and c sees
   bool has_conv_bias = true;
@@ -189,6 +191,7 @@ struct Mamba2Options {
   bool is_residual_init_scaled = true;  ///< out_proj's initial values are divided by sqrt(layers)
 
   int64_t inner() const { return num_heads * head_dim; }
+  int64_t norm_groups() const { return is_norm_grouped ? num_groups : 1; }
   int64_t states() const { return num_groups * state_dim; }
   int64_t conv_channels() const { return inner() + 2 * states(); }
   int64_t projected_rows() const { return inner() + conv_channels() + num_heads; }
@@ -262,15 +265,16 @@ struct DecoderConfig {
   bool is_mlp_gated = true;
   bool has_qkv_bias = false;
   double qkv_clip = 0;  ///< bound of |q|, |k| and |v|, before the rotation; 0: none
-  /// Rows of the projection's one tensor: q, k and v of each head (GPT-NeoX), else q, k and v of
-  /// all.
-  bool is_qkv_by_head = false;
+  /// Rows of the projection's one tensor: of each head of keys the queries that it serves, k and v
+  /// (GPT-NeoX, Falcon), else q, k and v of all.
+  bool is_qkv_by_group = false;
   bool has_attention_output_bias = false;
   bool has_mlp_bias = false;
   bool has_learned_positions = false;
-  /// Rows of the positions' table before that of the first token. Where there are some, a token
-  /// that is the pad token is counted by no position (RoBERTa).
-  int64_t first_position = 0;
+  int64_t first_position = 0;  ///< rows of the positions' table before that of the first token
+  /// A token that is the pad token is counted by no position, and has the one before the first
+  /// (RoBERTa).
+  bool is_pad_unplaced = false;
   int64_t num_token_types = 0;  ///< rows of a table of Batch::token_types; 0: there is none
   bool is_conv1d = false;       ///< projections are stored [in, out]
   bool is_head_tied = false;
@@ -330,7 +334,7 @@ struct DecoderConfig {
   int64_t head_rows() const { return is_classifier() ? num_labels : vocab_size; }
   /// The row of the positions' table that the pad token has, whose lookup gives no gradient; -1:
   /// there is none.
-  int64_t padding_position() const { return first_position > 0 ? padding_idx : -1; }
+  int64_t padding_position() const { return is_pad_unplaced ? padding_idx : -1; }
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Dims of the hidden states between layers.
   int64_t stream_dims() const {

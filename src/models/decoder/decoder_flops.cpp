@@ -120,6 +120,20 @@ double ungated_flops(const DecoderConfig& config, double B, double S) {
   return gated_flops(config, B, S) - 6 * B * S * h * inner_sizes(config);
 }
 
+double mamba_flops(const DecoderConfig& config, double B, double S) {
+  const Mamba2Options& mamba = *config.mamba2;
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto count = static_cast<double>(std::ranges::count_if(
+      config.layers, [](const LayerOptions& layer) { return layer.has_mamba2(); }));
+  const double projections = h * static_cast<double>(mamba.projected_rows() + mamba.inner());
+  const double scan = 3.5 * static_cast<double>(mamba.inner() * mamba.state_dim);
+  return 6 * B * S * count * (projections + scan);
+}
+
+double hybrid_flops(const DecoderConfig& config, double B, double S) {
+  return layered_flops(config, B, S) + mamba_flops(config, B, S);
+}
+
 double sparse_latent_flops(const DecoderConfig& config, double B, double S) {
   const IndexerOptions& indexer = *config.indexer;
   const int64_t width = indexer.num_heads * indexer.head_dim;

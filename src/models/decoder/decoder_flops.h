@@ -37,6 +37,13 @@ double layered_flops(const DecoderConfig& config, double num_sequences, double l
 /// Nemotron's formula, of MLPs without gates, with the size of heads.
 double ungated_flops(const DecoderConfig& config, double num_sequences, double length);
 
+/// Operations of all Mamba-2 layers: their projections, and their scan, which is seven operations
+/// per element of the state.
+double mamba_flops(const DecoderConfig& config, double num_sequences, double length);
+
+/// Step 3.5's formula for layers of attention, with Mamba-2 in others.
+double hybrid_flops(const DecoderConfig& config, double num_sequences, double length);
+
 /// DeepSeek V3.2's and GLM 5's formula: attention to the indexer's choice of keys, and an indexer
 /// in every layer, trained or not.
 double sparse_latent_flops(const DecoderConfig& config, double num_sequences, double length);

@@ -103,6 +103,14 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
 
 namespace {
 
+/// This rank's part of x [B, S] or [1, S]; `filler` fills up the last part.
+at::Tensor part_of_sequence(const at::Tensor& x, const ForwardContext& context, int64_t filler) {
+  if (context.num_sequence_parts == 1) return x;
+  const int64_t count = ceil_div(x.size(1), context.num_sequence_parts);
+  return at::constant_pad_nd(x, {0, count * context.num_sequence_parts - x.size(1)}, filler)
+      .narrow(1, context.sequence_part * count, count);
+}
+
 /// This rank's part of the padding mask; what fills up the last part is padding too.
 at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& context) {
   const int64_t num_parts = context.num_sequence_parts;
@@ -114,8 +122,7 @@ at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& con
       batch.padding_mask.defined()
           ? batch.padding_mask
           : at::zeros_like(batch.input_ids, batch.input_ids.options().dtype(at::kBool));
-  return at::constant_pad_nd(mask, {0, count * num_parts - length}, 1)
-      .narrow(1, context.sequence_part * count, count);
+  return part_of_sequence(mask, context, 1);
 }
 
 CompressedContext compressed_context(const tensor::Batch& batch, const DecoderConfig& config) {
@@ -202,8 +209,11 @@ at::Tensor DecoderModel::embed(const at::Tensor& token_ids, const ForwardContext
 at::Tensor DecoderModel::positions(const tensor::Batch& batch) const {
   const int64_t first = config_.first_position;
   const at::Tensor places = at::arange(batch.sequence_length(), batch.input_ids.options());
-  if (first == 0) {
-    return batch.position_ids.defined() ? batch.position_ids : places.unsqueeze(0);
+  if (!config_.is_pad_unplaced) {
+    const at::Tensor own = batch.position_ids.defined() ? batch.position_ids : places.unsqueeze(0);
+    if (first == 0) return own;
+    // Padding has the position before the first.
+    return (batch.padding_mask.defined() ? own.masked_fill(batch.padding_mask, -1) : own) + first;
   }
   // Pad tokens, inside a text too, are not counted and have the position before the first.
   const at::Tensor counts = batch.input_ids.ne(config_.padding_idx).to(at::kLong);
@@ -219,7 +229,9 @@ at::Tensor DecoderModel::positions(const tensor::Batch& batch) const {
 at::Tensor DecoderModel::place(at::Tensor embedded, const tensor::Batch& batch,
                                const ForwardContext& context) const {
   at::Tensor x = std::move(embedded);
-  if (embed_positions_) x = x + embed_positions_->forward(positions(batch));
+  if (embed_positions_) {
+    x = x + embed_positions_->forward(part_of_sequence(positions(batch), context, 0));
+  }
   if (embed_types_) {
     x = x + embed_types_->forward(batch.token_types.defined()
                                       ? batch.token_types

@@ -454,20 +454,25 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
     add_hyper_connection(builder, config, hf + name, module + hc,
                          config.hyper_connections->num_weights(), 3);
   };
+  const bool has_own_norms =
+      config.norm_placement == NormPlacement::kParallelTwo && !names.attention_own_norm.empty();
   if (config.has_layer_scalars) builder.add(hf + "layer_scalar", module + "layer_scalar", {1});
   if (layer.mixer != Mixer::kNone) {
     add_hc("hc_attn_", "attention_hc.");
-    add_norm(names.attention_pre_norm, "attention_pre_norm");
+    add_norm(has_own_norms ? names.attention_own_norm : names.attention_pre_norm,
+             "attention_pre_norm");
     add_mixer(builder, config, layer, names, hf, module + "attention.");
     if (layer.choosing_layer == named.index) {
       add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
                   module + "attention.indexer.");
     }
-    add_norm(names.attention_post_norm, "attention_post_norm");
+    if (config.has_post_norms()) add_norm(names.attention_post_norm, "attention_post_norm");
   }
   if (!layer.has_mlp) return;
   add_hc("hc_ffn_", "mlp_hc.");
-  if (config.has_mlp_pre_norms()) add_norm(names.mlp_pre_norm, "mlp_pre_norm");
+  if (config.has_mlp_pre_norms()) {
+    add_norm(has_own_norms ? names.mlp_own_norm : names.mlp_pre_norm, "mlp_pre_norm");
+  }
   if (layer.is_moe) {
     add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
   } else {
@@ -479,7 +484,7 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
     add_side_experts(builder, config.experts_of(layer), names, hf, module + "moe.");
     add_norm(names.moe_post_norm, "moe_post_norm");
   }
-  add_norm(names.mlp_post_norm, "mlp_post_norm");
+  if (config.has_post_norms()) add_norm(names.mlp_post_norm, "mlp_post_norm");
   if (!config.layer_inputs) return;
   const int64_t dim = config.layer_inputs->dim;
   builder.add(cat(hf, names.input_gate, ".weight"), module + "input_gate.weight",

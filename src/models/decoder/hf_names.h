@@ -63,6 +63,9 @@ struct HfNames {
   std::string_view attention_post_norm;
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
+  // The norms before attention and MLP where these are side by side with a norm each; "": as above.
+  std::string_view attention_own_norm;
+  std::string_view mlp_own_norm;
 
   // Experts beside an MLP, and inputs of layers.
   std::string_view dense_post_norm = "post_feedforward_layernorm_1";

@@ -38,7 +38,7 @@ Mamba2::Mamba2(const DecoderConfig& config, at::ScalarType dtype) : sizes_(*conf
     norm_ =
         register_module("norm", std::make_shared<nn::GatedNorm>(
                                     nn::GatedNormOptions{.dim = sizes_.inner(),
-                                                         .num_groups = sizes_.num_groups,
+                                                         .num_groups = sizes_.norm_groups(),
                                                          .is_gated_first = sizes_.is_gated_first,
                                                          .eps = config.norm_eps},
                                     dtype));

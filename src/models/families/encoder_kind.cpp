@@ -45,6 +45,7 @@ DecoderConfig read_encoder_kind(ConfigReader& reader, const EncoderKind& kind) {
   config.max_positions = reader.size("max_position_embeddings", 512);
   if (kind.counts_from_pad) {
     config.first_position = config.padding_idx + 1;
+    config.is_pad_unplaced = true;
     config.max_positions -= config.first_position;
     if (config.max_positions < 1) {
       reader.problem(cat("max_position_embeddings is ",

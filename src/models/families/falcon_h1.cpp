@@ -111,16 +111,9 @@ nn::ParallelPlan falcon_h1_plan(const DecoderConfig& config) {
   return plan;
 }
 
-/// Llama's formula with the projections of the Mamba-2 layers and their scan, which is seven
-/// operations per element of the state.
+/// Llama's formula with that of the Mamba-2 layers.
 double falcon_h1_flops(const DecoderConfig& config, double B, double S) {
-  const Mamba2Options& mamba = *config.mamba2;
-  const auto h = static_cast<double>(config.hidden_size);
-  const auto inner = static_cast<double>(mamba.inner());
-  const double projections = h * static_cast<double>(mamba.projected_rows() + mamba.inner());
-  const double scan = 3.5 * inner * static_cast<double>(mamba.state_dim);
-  return gated_flops(config, B, S) +
-         6 * B * S * static_cast<double>(config.num_layers()) * (projections + scan);
+  return gated_flops(config, B, S) + mamba_flops(config, B, S);
 }
 
 }  // namespace

@@ -16,6 +16,10 @@ extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium
     kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
     kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer,
     kDeciLM, kLlada, kLlada2, kBert, kRoberta, kXlmRoberta, kCamembert, kT5, kMt5;
+extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGemma, kFlexOlmo,
+    kExaoneMoe, kGemma3Tower, kGraniteSwa, kGptNeo, kGptBigCode, kGptJ, kFalcon, kOpt, kBamba,
+    kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
+    kChatGlm, kDeepseek;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -96,6 +100,32 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kXlmRoberta,
                                               &kCamembert,
                                               &kT5,
-                                              &kMt5};
+                                              &kMt5,
+                                              &kCwm,
+                                              &kMinistral,
+                                              &kSolarOpen,
+                                              &kJais2,
+                                              &kHyperClovaX,
+                                              &kVaultGemma,
+                                              &kFlexOlmo,
+                                              &kExaoneMoe,
+                                              &kGemma3Tower,
+                                              &kGraniteSwa,
+                                              &kGptNeo,
+                                              &kGptBigCode,
+                                              &kGptJ,
+                                              &kFalcon,
+                                              &kOpt,
+                                              &kBamba,
+                                              &kGraniteMoeHybrid,
+                                              &kAquila,
+                                              &kOrion,
+                                              &kInternLm2,
+                                              &kInternLm3,
+                                              &kExaone,
+                                              &kMiniCpm,
+                                              &kMiniCpm3,
+                                              &kChatGlm,
+                                              &kDeepseek};
 
 }  // namespace automodel::models::decoder

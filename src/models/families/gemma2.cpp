@@ -3,8 +3,6 @@
 
 namespace automodel::models::decoder {
 
-namespace {
-
 DecoderConfig read_gemma2(ConfigReader& reader) {
   DecoderConfig config = read_gemma2_kind(reader, 8192);
   // An explicit null turns a cap off; an absent key takes the class's default.
@@ -18,8 +16,6 @@ DecoderConfig read_gemma2(ConfigReader& reader) {
   add_rope(reader, config, {});
   return config;
 }
-
-}  // namespace
 
 /// Gemma 2: soft caps, every other layer slides, norms around each branch.
 extern const Family kGemma2{

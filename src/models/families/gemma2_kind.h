@@ -10,6 +10,10 @@ namespace automodel::models::decoder {
 /// embeddings.
 DecoderConfig read_gemma2_kind(ConfigReader& reader, int64_t max_positions);
 
+/// Read Gemma 2's and Gemma 3's text models, whose options other families begin with.
+DecoderConfig read_gemma2(ConfigReader& reader);
+DecoderConfig read_gemma3(ConfigReader& reader);
+
 /// Their tensors' names: a norm before and one after each branch.
 inline constexpr HfNames kGemmaKindNames{.attention_post_norm = "post_attention_layernorm",
                                          .mlp_pre_norm = "pre_feedforward_layernorm",

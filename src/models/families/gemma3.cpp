@@ -21,6 +21,8 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
   for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
 }
 
+}  // namespace
+
 DecoderConfig read_gemma3(ConfigReader& reader) {
   DecoderConfig config = read_gemma2_kind(reader, 131072);
   config.qk_norm = QkNorm::kPerHead;
@@ -33,8 +35,6 @@ DecoderConfig read_gemma3(ConfigReader& reader) {
   add_ropes(reader, config, sliding);
   return config;
 }
-
-}  // namespace
 
 /// Gemma 3's text model: q and k normed per head, sliding layers with a theta of their own.
 extern const Family kGemma3{

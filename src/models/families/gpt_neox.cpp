@@ -13,7 +13,7 @@ DecoderConfig read_gpt_neox(ConfigReader& reader) {
     reader.problem("a GPT-NeoX has as many heads of keys as of queries, of hidden_size together");
     config.num_kv_heads = config.num_heads;
   }
-  config.is_qkv_by_head = true;
+  config.is_qkv_by_group = true;
   config.norm = NormKind::kLayer;
   config.norm_eps = reader.not_negative("layer_norm_eps", 1e-5);
   if (reader.flag("use_parallel_residual", true)) {

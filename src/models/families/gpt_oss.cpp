@@ -28,14 +28,7 @@ DecoderConfig read_gpt_oss(ConfigReader& reader) {
   config.has_attention_sinks = true;
   const int64_t window = reader.size("sliding_window", 128);
   add_windows(reader, config, window, [](int64_t layer) { return layer % 2 == 0; });
-  const RopeDefaults rope{.theta = 150000.0};
-  if (reader.has("rope_parameters") || reader.has("rope_scaling")) {
-    add_rope(reader, config, rope);
-  } else {
-    const Json parameters = default_rope();
-    config.ropes = {read_rope(reader, &parameters, config, rope)};
-    for (LayerOptions& layer : config.layers) layer.rope = 0;
-  }
+  add_rope_or(reader, config, default_rope(), {.theta = 150000.0});
 
   moe::MoEConfig moe = read_experts(reader, config,
                                     {.num_experts = "num_local_experts",

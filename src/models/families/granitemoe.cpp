@@ -8,14 +8,7 @@ namespace {
 
 DecoderConfig read_granitemoe(ConfigReader& reader) {
   DecoderConfig config = read_granite_kind(reader);
-  moe::MoEConfig moe = read_experts(reader, config,
-                                    {.num_experts = "num_local_experts",
-                                     .num_experts_alias = "num_experts",
-                                     .default_num_experts = 8,
-                                     .inner_dim = "intermediate_size",
-                                     .default_num_chosen = 2});
-  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
-  config.moe = moe;
+  config.moe = read_granite_experts(reader, config);
   use_experts_from(config, 0);
   return config;
 }

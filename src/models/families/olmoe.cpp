@@ -16,15 +16,7 @@ DecoderConfig read_olmoe(ConfigReader& reader) {
   config.qkv_clip = read_clip_qkv(reader);
   add_rope(reader, config, {});
 
-  moe::MoEConfig moe = read_experts(reader, config,
-                                    {.num_experts_alias = "num_local_experts",
-                                     .default_num_experts = 64,
-                                     .inner_dim = "intermediate_size",
-                                     .default_num_chosen = 8});
-  moe.softmax_before_topk = true;
-  moe.norm_topk_prob = reader.flag("norm_topk_prob", false);
-  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.01);
-  config.moe = moe;
+  config.moe = read_olmo_experts(reader, config, {});
   use_experts_from(config, 0);
   return config;
 }

@@ -136,7 +136,18 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "sliding_window_size",
                                               "swa_num_key_value_heads",
                                               "swa_rope_theta",
-                                              "v_head_dim"};
+                                              "v_head_dim",
+                                              "num_layers",
+                                              "num_heads",
+                                              "n_inner",
+                                              "ffn_dim",
+                                              "window_size",
+                                              "rotary_dim",
+                                              "layer_rope_theta",
+                                              "use_post_norm",
+                                              "scale_emb",
+                                              "scale_depth",
+                                              "dim_model_base"};
 
 /// What upstream's configuration of Kimi Linear has besides.
 const std::vector<std::string> kKimiKeys = {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate",

@@ -1,0 +1,43 @@
+#include <string>
+
+#include "models/decoder/family.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+DecoderConfig read_exaone(ConfigReader& reader) {
+  const Json renamed = with_renamed_keys(reader, {{"num_layers", "num_hidden_layers"},
+                                                  {"layer_norm_epsilon", "rms_norm_eps"},
+                                                  {"activation_function", "hidden_act"}});
+  ConfigReader own(renamed);
+  DecoderConfig config = read_common(own, {.requires_kv_heads = false, .norm_eps = 1e-5});
+  config.embedding_dropout = own.probability("embed_dropout", 0);
+  add_rope(own, config, {});
+  for (const std::string& problem : own.problems()) reader.problem(problem);
+  return config;
+}
+
+}  // namespace
+
+/// EXAONE 3 and 3.5: Llama by GPT-Neo's names. Of code that comes with the released files.
+extern const Family kExaone{
+    .architecture = "ExaoneForCausalLM",
+    .model_type = "exaone",
+    .config_class = "ExaoneConfig",
+    .layer_class = "ExaoneBlock",
+    .read_config = read_exaone,
+    .names = {.embedding = "transformer.wte",
+              .layers = "transformer.h",
+              .final_norm = "transformer.ln_f",
+              .attention = "attn.attention",
+              .output = "out_proj",
+              .gate = "c_fc_0",
+              .up = "c_fc_1",
+              .down = "c_proj",
+              .attention_pre_norm = "ln_1",
+              .mlp_pre_norm = "ln_2"},
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,152 @@
+// Values in a config.json that a family cannot take, and keys that released files leave out or name
+// otherwise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+
+#include "core/json.h"
+#include "core/text.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "models/read_config.h"
+
+namespace automodel::models {
+namespace {
+
+TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
+  const auto list = [](const char* text) { return Json::parse(text, "value"); };
+  const std::tuple<const char*, const char*, Json, const char*> wrong[] = {
+      {"gpt_neo", "attention_layers", list(R"(["global", "near", "local", "local"])"),
+       "attention_layers must say of each of the 4 layers whether it is \"global\" or \"local\""},
+      {"gpt_neo", "attention_layers", list(R"(["global", "local"])"), "of each of the 4 layers"},
+      {"gpt_neo", "attention_layers", Json("local"), "of each of the 4 layers"},
+      {"gpt_neo", "window_size", Json(int64_t{0}), "window_size"},
+      {"gptj", "rotary_dim", Json(int64_t{3}),
+       "rotary_dim 3 must be even and at most the 8 dims of a head (n_embd / n_head)"},
+      {"gptj", "rotary_dim", Json(int64_t{10}), "rotary_dim 10 must be even"},
+      {"gptj", "tie_word_embeddings", Json(true), "the head has a bias"},
+      {"gptj", "n_head", Json(int64_t{5}), "n_head 5 does not divide n_embd 32"},
+      {"gpt_bigcode", "add_cross_attention", Json(true), "add_cross_attention true is not built"},
+      {"gpt_bigcode", "n_layer", Json(int64_t{20000}), "n_layer is 20000; at most 10000 is right"},
+      {"falcon", "alibi", Json(true), "alibi true is not in this version"},
+      {"falcon_new", "num_ln_in_parallel_attn", Json(int64_t{3}),
+       "num_ln_in_parallel_attn is 3; 1 or 2 is right"},
+      {"falcon_new", "num_kv_heads", Json(int64_t{3}), "does not divide num_attention_heads 4"},
+      {"opt", "do_layer_norm_before", Json(false), "(OPT 350M) are not in this version"},
+      {"opt", "word_embed_proj_dim", Json(int64_t{16}), "(OPT 350M) are not in this version"},
+      {"opt", "layerdrop", Json(0.1), "layerdrop is not in this version; 0 turns it off"},
+      {"opt", "pad_token_id", Json(int64_t{128}), "pad_token_id 128 is outside vocab_size 128"},
+      {"bamba", "attn_layer_indices", list("[1, 3]"),
+       "attn_layer_indices must be a list of numbers of layers, 0 to 2"},
+      {"bamba", "attn_layer_indices", Json(int64_t{1}), "attn_layer_indices must be a list"},
+      {"bamba", "mamba_n_heads", Json(int64_t{7}),
+       "mamba_n_heads 7 times mamba_d_head 8 must be mamba_expand times hidden_size, 64"},
+      {"bamba", "mamba_n_groups", Json(int64_t{3}), "does not divide mamba_n_heads 8"},
+      {"bamba", "z_loss_coefficient", Json(0.1), "z_loss_coefficient of the model is not in this"},
+      {"granitemoehybrid", "layer_types", list(R"(["mamba", "attention"])"),
+       "layer_types must say of each of the 4 layers whether it is \"attention\""},
+      {"granitemoehybrid", "layer_types", list(R"(["mamba", "attention", "mamba", "mlp"])"),
+       "of each of the 4 layers"},
+      {"granitemoehybrid", "position_embedding_type", Json("alibi"),
+       "position_embedding_type 'alibi' is not known; rope, nope or null"},
+      {"granite_swa", "layer_rope_theta", list("[0, 1e4]"),
+       "layer_rope_theta must be a list of 4 numbers, one a layer; 0: the layer does not rotate"},
+      {"granite_swa", "layer_rope_theta", list("[0, 1e4, 0.5, 0]"), "layer_rope_theta holds 0.5"},
+      {"cwm", "attention_bias", Json(true), "transformers' CWM has no such biases"},
+      {"minicpm", "sparse_config", Json::object(), "sparse_config is not in this version"},
+      {"minicpm", "num_experts", Json(int64_t{8}), "num_experts is not in this version"},
+      {"deepseek", "scoring_func", Json("sigmoid"), "scoring_func other than softmax is not"},
+      {"deepseek", "moe_layer_freq", Json(int64_t{2}), "moe_layer_freq other than 1 is not"},
+      {"chatglm", "rmsnorm", Json(false), "rmsnorm false is not in this version"},
+      {"chatglm", "apply_residual_connection_post_layernorm", Json(true),
+       "apply_residual_connection_post_layernorm true is not in this version"},
+      {"chatglm", "multi_query_group_num", Json(int64_t{3}), "does not divide"},
+      {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
+  for (const auto& [golden, key, value, text] : wrong) {
+    Json config = config_of(golden);
+    EXPECT_EQ(problems_of(config), "") << golden;
+    if (std::string(key) == "mamba_n_heads") config["mamba_d_head"] = Json(int64_t{8});
+    config[key] = value;
+    EXPECT_THAT(problems_of(config), testing::HasSubstr(text)) << golden << "." << key;
+  }
+}
+
+TEST(FamilyProblemsTest, GptNeosLayersAreGlobalAndLocalInTurnWhereNothingSaysMore) {
+  Json config = config_of("gpt_neo");
+  config.erase("attention_layers");
+  config.erase("attention_types");
+  EXPECT_EQ(attention_of_layers(config), "4/4 0 -1, 4/4 7 -1, 4/4 0 -1, 4/4 7 -1");
+  config["attention_types"] = Json::parse(R"([[["local"], 3], [["global"], 1]])", "value");
+  EXPECT_EQ(attention_of_layers(config), "4/4 7 -1, 4/4 7 -1, 4/4 7 -1, 4/4 0 -1");
+  config["attention_types"] = Json::parse(R"([[["local"], 3]])", "value");
+  EXPECT_THAT(problems_of(config), testing::HasSubstr("of each of the 4 layers"));
+}
+
+/// Granite 4's released files say "mamba" and "attention", what transformers saves of them
+/// linear_attention and full_attention.
+TEST(FamilyProblemsTest, Granite4sLayersHaveTwoNames) {
+  Json config = config_of("granitemoehybrid");
+  const std::string wanted = attention_of_layers(config);
+  config.erase("layer_types");
+  config["layers_block_type"] =
+      Json::parse(R"(["mamba", "attention", "mamba", "attention"])", "value");
+  EXPECT_EQ(attention_of_layers(config), wanted);
+  config["position_embedding_type"] = Json("rope");
+  EXPECT_EQ(attention_of_layers(config), "4/2 0 -1, 4/2 0 0, 4/2 0 -1, 4/2 0 0");
+}
+
+/// The sizes that Gemma 3's released config.json leaves out are its class's.
+TEST(FamilyProblemsTest, AGemma3BesideItsTowerHasTheSizesOfItsClass) {
+  Json config = config_of("gemma3_tower");
+  config["text_config"] = Json::parse(R"({"model_type": "gemma3_text", "hidden_size": 2560,
+      "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}})",
+                                      "value");
+  EXPECT_EQ(problems_of(config), "");
+  const auto model = build_causal_lm(config, at::kBFloat16);
+  const decoder::DecoderConfig& options = options_of(*model);
+  EXPECT_EQ(options.vocab_size, 262208);
+  EXPECT_EQ(options.num_heads, 8);
+  EXPECT_EQ(options.num_kv_heads, 4);
+  EXPECT_EQ(options.head_dim, 256);
+  EXPECT_EQ(options.layers.size(), 34u);
+  EXPECT_TRUE(options.is_head_tied);
+  EXPECT_EQ(options.ropes[0].factor, 8.0);
+}
+
+TEST(FamilyProblemsTest, FalconsOldNamesOfSizesCount) {
+  Json config = config_of("falcon");
+  const size_t wanted = build_causal_lm(config, at::kFloat)->key_map().size();
+  for (const auto& [old, usual] : {std::pair("n_embed", "hidden_size"),
+                                   {"n_layer", "num_hidden_layers"},
+                                   {"n_head", "num_attention_heads"}}) {
+    config[old] = Json(config.at(usual));
+    config.erase(usual);
+  }
+  EXPECT_EQ(problems_of(config), "");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(), wanted);
+}
+
+TEST(FamilyProblemsTest, ACwmWithoutRopeParametersStretchesLlama3s) {
+  Json config = config_of("cwm");
+  config.erase("rope_parameters");
+  const auto model = build_causal_lm(config, at::kFloat);
+  EXPECT_EQ(options_of(*model).ropes[0].theta, 1e6);
+  EXPECT_EQ(options_of(*model).ropes[0].factor, 16.0);
+  EXPECT_EQ(options_of(*model).ropes[0].original_max_positions, 8192);
+}
+
+TEST(FamilyProblemsTest, MiniCpmsScalesAreNoneWhereTheyAreNull) {
+  Json config = config_of("minicpm3");
+  EXPECT_NE(options_of(*build_causal_lm(config, at::kFloat)).residual_scale, 1.0);
+  config["scale_depth"] = Json();
+  config["dim_model_base"] = Json();
+  EXPECT_EQ(problems_of(config), "");
+  EXPECT_EQ(options_of(*build_causal_lm(config, at::kFloat)).residual_scale, 1.0);
+  EXPECT_EQ(options_of(*build_causal_lm(config, at::kFloat)).logit_scale, 1.0);
+}
+
+}  // namespace
+}  // namespace automodel::models
