@@ -103,6 +103,22 @@ Json generation_config(const Json& config) {
   return out;
 }
 
+/// A generation_config.json with one more token that ends what is generated.
+std::string with_end_token(const std::string& text, const std::string& path, int64_t token) {
+  Json config = Json::parse(text, path);
+  Json::Array tokens;
+  if (const Json* named = config.find("eos_token_id"); named != nullptr && !named->is_null()) {
+    if (named->is_array()) {
+      tokens = named->as_array();
+    } else {
+      tokens.push_back(*named);
+    }
+  }
+  tokens.emplace_back(token);
+  config["eos_token_id"] = Json(tokens);
+  return config.dump(2) + "\n";
+}
+
 /// A tokenizer_config.json without its chat template; unchanged bytes if it has none.
 std::string without_chat_template(const std::string& path) {
   Json config = Json::parse_file(path);
@@ -267,11 +283,11 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   writer.write("config.json", config.dump(2) + "\n");
 
   const std::string original = path_join(what.original_folder, "generation_config.json");
-  if (!what.original_folder.empty() && path_exists(original)) {
-    writer.write("generation_config.json", read_file(original));
-  } else {
-    writer.write("generation_config.json", generation_config(config).dump(2) + "\n");
-  }
+  const bool has_original = !what.original_folder.empty() && path_exists(original);
+  std::string generation =
+      has_original ? read_file(original) : generation_config(config).dump(2) + "\n";
+  if (what.end_token) generation = with_end_token(generation, original, *what.end_token);
+  writer.write("generation_config.json", generation);
   if (!what.tokenizer_folder.empty()) {
     writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);
   }

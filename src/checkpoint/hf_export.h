@@ -20,8 +20,10 @@ struct HfExport {
                                 ///< dtypes and generation_config.json are taken from it
   /// Tensors of the original whose names begin with one of these are copied unchanged.
   std::vector<std::string> kept_prefixes;
-  std::string tokenizer_folder;               ///< tokenizer files are copied from here, "" for none
-  std::optional<std::string> chat_template;   ///< replaces the tokenizer's own
+  std::string tokenizer_folder;              ///< tokenizer files are copied from here, "" for none
+  std::optional<std::string> chat_template;  ///< replaces the tokenizer's own
+  /// A token that ends what is generated, besides those that generation_config.json names.
+  std::optional<int64_t> end_token;
   int64_t max_file_bytes = int64_t{5} << 30;  ///< used when there is no original
   ByteCounter* progress = nullptr;            ///< counts what has been written
 };

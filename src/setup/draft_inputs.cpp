@@ -45,11 +45,41 @@ bool has_eos(const std::string& folder) {
   return false;
 }
 
+/// The first row of data, and whether its file is CSV, in which all that stands is text.
+struct FirstRow {
+  const Json& row;
+  bool is_csv = false;
+};
+
+constexpr auto kQuestions = {"question", "prompt", "instruction", "query", "input"};
+constexpr auto kAnswers = {"answer", "completion", "response", "output", "target", "solution"};
+
 /// The first of some names that is a column of text.
-std::string first_text(const Json& row, std::initializer_list<const char*> names) {
+std::string first_text(const FirstRow& first, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    const Json* value = row.find(name);
-    if (value != nullptr && value->is_string()) return name;
+    const Json* value = first.row.find(name);
+    if (value != nullptr && (value->is_string() || first.is_csv)) return name;
+  }
+  return "";
+}
+
+/// Why columns that could be a question, an answer or a text are none: ": column 'answer' holds an
+/// integer"; "" if there is no such column.
+std::string why_no_text(const FirstRow& first) {
+  for (const auto& names : {kQuestions, kAnswers, {"text", "content"}}) {
+    for (const char* name : names) {
+      const Json* value = first.row.find(name);
+      if (value == nullptr || value->is_string()) continue;
+      const bool is_turns =
+          value->is_array() && value->size() > 0 && value->as_array().front().is_object();
+      return cat(": column '", name, "' holds ", value->kind(),
+                 is_turns ? "; turns of a conversation are one list in a column 'messages'" : "");
+    }
+  }
+  const auto& columns = first.row.as_object();
+  if (first.is_csv && columns.size() == 1 &&
+      columns.front().first.find_first_of(";\t|") != std::string::npos) {
+    return ": fields of a .csv file are separated by commas (of a .tsv file by tabs)";
   }
   return "";
 }
@@ -78,11 +108,17 @@ DataFacts facts_of_classes(const datasets::RowSource& source, const std::string&
   return facts;
 }
 
+/// Whether the data's first file is CSV.
+bool is_csv(const std::string& name) {
+  const std::vector<std::string> files = datasets::find_data_files(source_of(name), "train");
+  return !files.empty() && (files.front().ends_with(".csv") || files.front().ends_with(".tsv"));
+}
+
 DataFacts facts_of_source(const std::string& name, const NamedColumns& columns, bool has_classes,
                           bool is_on_hub) {
   const datasets::RowSource source(source_of(name));
   DataFacts facts = has_classes ? facts_of_classes(source, name, columns)
-                                : facts_of_row(source.row(0), name, columns);
+                                : facts_of_row(source.row(0), name, columns, is_csv(name));
   facts.num_rows = source.size();
   for (const std::string& file : datasets::find_data_files(source_of(name), "train")) {
     facts.num_bytes += file_size(file);
@@ -194,7 +230,9 @@ NamedColumns parse_columns(const std::string& text) {
   return columns;
 }
 
-DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns) {
+DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns,
+                       bool is_csv) {
+  const FirstRow first{row, is_csv};
   DataFacts facts{.name = name};
   for (const auto& [key, value] : row.as_object()) facts.columns.push_back(key);
   for (const std::string& column :
@@ -210,12 +248,11 @@ DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColu
     return facts;
   }
   const bool is_chat = row.contains("messages") || row.contains("conversations");
-  facts.question = first_text(row, {"question", "prompt", "instruction", "query", "input"});
-  facts.answer =
-      first_text(row, {"answer", "completion", "response", "output", "target", "solution"});
-  facts.context = first_text(row, {"context", "input", "passage"});
+  facts.question = first_text(first, kQuestions);
+  facts.answer = first_text(first, kAnswers);
+  facts.context = first_text(first, {"context", "input", "passage"});
   if (facts.context == facts.question) facts.context.clear();
-  facts.text_column = first_text(row, {"text", "content"});
+  facts.text_column = first_text(first, {"text", "content"});
   if (is_chat) {
     facts.kind = DataKind::kConversations;
   } else if (!facts.question.empty() && !facts.answer.empty()) {
@@ -224,7 +261,7 @@ DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColu
     facts.kind = DataKind::kTextRows;
   } else {
     throw InputError(cat("--data ", name, ": no sample can be made of the columns ",
-                         join(facts.columns, ", "),
+                         join(facts.columns, ", "), why_no_text(first),
                          "; needed: messages or conversations (chat), a question and an answer "
                          "(question, prompt, instruction, query, input; answer, completion, "
                          "response, output, target, solution), or text; --columns "

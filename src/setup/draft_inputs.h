@@ -79,6 +79,7 @@ DataFacts look_at_data(const std::string& name, const NamedColumns& columns, boo
 
 /// The kind and columns of rows by their first one; throws InputError naming the columns, and
 /// UserError for named ones that it lacks.
-DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns = {});
+DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns = {},
+                       bool is_csv = false);
 
 }  // namespace automodel::setup

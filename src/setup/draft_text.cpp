@@ -292,7 +292,9 @@ std::string row_data(const std::string& key, const std::string& split, const Dat
         cat("    question: ", scalar(data.question), "\n    answer: ", scalar(data.answer), "\n");
   }
   if (takes_template) {
-    text += "  use_hf_chat_template: true  # a turn of the user and one of the assistant\n";
+    text +=
+        cat("  use_hf_chat_template: true  # turns of a system",
+            data.context.empty() ? " (empty)" : "", ", a user and an assistant, as in AutoModel\n");
   }
   text += cat("  seq_length: ", sizes.sequence, "  # longer samples are cut\n",
               "  truncation: longest_first\n", tokenizer_lines(facts));

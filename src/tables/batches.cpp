@@ -94,7 +94,8 @@ void keep_times_as_texts(const arrow::Schema& schema, arrow::csv::ConvertOptions
   }
 }
 
-std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
+std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path,
+                                                   const std::vector<std::string>& texts) {
   auto read = arrow::csv::ReadOptions::Defaults();
   read.use_threads = false;
   // A column's type is that of its first block, and a row is no longer than one.
@@ -105,7 +106,8 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
   parse.newlines_in_values = true;
   if (path.ends_with(".tsv")) parse.delimiter = '\t';
   auto convert = arrow::csv::ConvertOptions::Defaults();
-  convert.strings_can_be_null = true;  // as pandas, which the datasets package reads CSV with
+  // As pandas, which the datasets package reads CSV with. A text may be one of the words.
+  convert.strings_can_be_null = texts.empty();
   convert.null_values.insert(convert.null_values.end(), {"None", "<NA>"});
   const auto threads = std::make_shared<ReaderThreads>(path);
   const auto open = [&] {
@@ -114,9 +116,11 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
                     .result(),
                 path);
   };
+  for (const std::string& text : texts) convert.column_types[text] = arrow::utf8();
   std::shared_ptr<arrow::csv::StreamingReader> reader = open();
+  const size_t num_stated = convert.column_types.size();
   keep_times_as_texts(*reader->schema(), convert);
-  if (!convert.column_types.empty()) reader = open();
+  if (convert.column_types.size() > num_stated) reader = open();
   arrow::RecordBatchReader* const batches = reader.get();
   return {batches, [reader = std::move(reader), threads](arrow::RecordBatchReader*) mutable {
             reader.reset();  // before its threads
@@ -125,13 +129,13 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
 
 }  // namespace
 
-Batches open_batches(const std::string& path) {
+Batches open_batches(const std::string& path, const std::vector<std::string>& texts) {
   const std::shared_ptr<arrow::io::RandomAccessFile> file = open_file(path);
   Batches batches;
   if (path.ends_with(".parquet")) {
     batches.reader = open_parquet(path, file);
   } else if (is_delimited_text(path)) {
-    batches.reader = open_csv(path);
+    batches.reader = open_csv(path, texts);
   } else if (DataFile(path).read(0, 6) == "ARROW1") {
     batches.reader = open_arrow_file(path, file);
   } else {

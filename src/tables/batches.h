@@ -25,8 +25,9 @@ inline bool is_delimited_text(std::string_view path) {
   return path.ends_with(".csv") || path.ends_with(".tsv");
 }
 
-/// Opens a file by its name's ending. Throws InputError, and std::exception of Arrow's.
-Batches open_batches(const std::string& path);
+/// Opens a file by its name's ending. `texts` are columns of a CSV file that are read as they stand
+/// in it (TableFile). Throws InputError, and std::exception of Arrow's.
+Batches open_batches(const std::string& path, const std::vector<std::string>& texts);
 
 /// The next rows with the columns that rows have, checked to the last byte; nullptr at the end.
 /// `first_row`: the number of the batch's, for errors. Throws InputError.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -129,9 +130,10 @@ std::shared_ptr<arrow::Array> without_dictionary(const std::shared_ptr<arrow::Ar
 }
 
 /// All rows as an Arrow file without compression, so that rows can be read where they lie.
-void write_copy(const std::string& path, const std::string& to) {
+void write_copy(const std::string& path, const std::vector<std::string>& texts,
+                const std::string& to) {
   if (is_delimited_text(path)) check_quotes(path);
-  const Batches batches = open_batches(path);
+  const Batches batches = open_batches(path, texts);
   const auto schema = batches.reader->schema();
   arrow::FieldVector fields;
   for (const int column : batches.columns) {
@@ -166,10 +168,22 @@ Json row_json(const arrow::RecordBatch& batch, int64_t row) {
 
 }  // namespace
 
+namespace {
+
+/// What the name of a file's copy ends with: copies in which other columns are texts are others.
+std::string copy_ending(const std::string& path, const std::vector<std::string>& texts) {
+  if (texts.empty() || !is_delimited_text(path)) return kCopyEnding;
+  std::vector<std::string> sorted = texts;
+  std::ranges::sort(sorted);
+  return cat("-", format_checksum(checksum_of(join(sorted, "\n"))), kCopyEnding);
+}
+
+}  // namespace
+
 struct TableFile::State {
-  State(const std::string& path, const std::string& copies)
-      : copy(find_or_make_copy(path, copies, kCopyEnding,
-                               [&](const std::string& to) { write_copy(path, to); })) {
+  State(const std::string& path, const std::string& copies, const std::vector<std::string>& texts)
+      : copy(find_or_make_copy(path, copies, copy_ending(path, texts),
+                               [&](const std::string& to) { write_copy(path, texts, to); })) {
     // Our own file, that nobody writes to: reading it cannot fail later.
     map = read_by_same_thread(
         take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path));
@@ -194,8 +208,10 @@ bool is_table_name(std::string_view path) {
          is_delimited_text(path);
 }
 
-TableFile::TableFile(const std::string& path, const std::string& copies)
-    : path_(path), state_(with_name(path, [&] { return std::make_unique<State>(path, copies); })) {}
+TableFile::TableFile(const std::string& path, const std::string& copies,
+                     const std::vector<std::string>& texts)
+    : path_(path),
+      state_(with_name(path, [&] { return std::make_unique<State>(path, copies, texts); })) {}
 
 TableFile::~TableFile() = default;
 TableFile::TableFile(TableFile&&) noexcept = default;
@@ -209,7 +225,7 @@ const std::vector<std::string>& TableFile::columns() const {
 }
 
 std::vector<std::string> TableFile::left_out() const {
-  return with_name(path_, [&] { return open_batches(path_).left_out; });
+  return with_name(path_, [&] { return open_batches(path_, {}).left_out; });
 }
 
 uint64_t TableFile::checksum() const {
@@ -225,9 +241,9 @@ Json TableFile::row(int64_t index) const {
   return row_json(*state_->batches[batch], index - firsts[batch]);
 }
 
-Json read_first_row(const std::string& path) {
+Json read_first_row(const std::string& path, const std::vector<std::string>& texts) {
   return with_name(path, [&]() -> Json {
-    const Batches batches = open_batches(path);
+    const Batches batches = open_batches(path, texts);
     while (const auto batch = next_batch(batches, path, 0)) {
       if (batch->num_rows() > 0) return row_json(*batch, 0);
     }

@@ -22,11 +22,14 @@ bool is_table_name(std::string_view path);
 ///
 /// Text is text, whole and real numbers, booleans, lists and structs are JSON's. Times, dates and
 /// decimals are text. Columns of bytes (pictures, sounds) and of types that JSON cannot hold are
-/// left out.
+/// left out. CSV has no types: a column's is that of what stands in it, and words such as NA and
+/// null are no value. `texts` are columns that are texts whatever stands in them; where there are
+/// some, no word is missing, and an empty cell is an empty text.
 class TableFile final {
  public:
   /// Throws InputError that begins with the path for a file that cannot be read or is damaged.
-  TableFile(const std::string& path, const std::string& copies);
+  TableFile(const std::string& path, const std::string& copies,
+            const std::vector<std::string>& texts = {});
   ~TableFile();
   TableFile(TableFile&&) noexcept;
 
@@ -49,7 +52,7 @@ class TableFile final {
 
 /// The first row; null when there is none. Reads the file's beginning (Parquet: its first rows) and
 /// makes no copy. Throws InputError.
-Json read_first_row(const std::string& path);
+Json read_first_row(const std::string& path, const std::vector<std::string>& texts = {});
 
 /// Whether a file's name ends with .gz or .zst.
 bool is_packed_name(std::string_view path);

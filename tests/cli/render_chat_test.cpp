@@ -125,7 +125,7 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "samples that truncation cut: 0 (0 tokens)\n"
             "rows without a label: 0\n"
             "samples that begin with two BOS: 0\n"
-            "samples without a special token among the labels (no end to learn): 0\n");
+            "samples whose labels do not end with a special token (no end to learn): 0\n");
 }
 
 /// The lines of `inspect-data --json` of a recipe.

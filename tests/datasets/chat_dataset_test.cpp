@@ -61,6 +61,34 @@ constexpr const char* kTwoTurns =
     R"({"role": "user", "content": "C"}, {"role": "assistant", "content": "D"}]})"
     "\n";
 
+TEST_F(ChatDatasetTest, SaysWhatTheTemplateLeavesOut) {
+  const std::string lines =
+      std::string(kTwoTurns) +
+      R"({"tools": [{"type": "function", "function": {"name": "mul"}}], "messages": [)"
+      R"({"role": "user", "content": "A"}, {"role": "assistant", "content": "", "tool_calls": [)"
+      R"({"type": "function", "function": {"name": "mul", "arguments": {}}}]}, )"
+      R"({"role": "tool", "content": "9"}, {"role": "assistant", "content": "D"}]})"
+      "\n";
+  const auto left_out_by = [&](const std::string& source) {
+    const std::vector<std::string> findings =
+        ChatDataset(config_for(lines, source.c_str()), encoder_).findings();
+    for (const std::string& finding : findings) {
+      const size_t at = finding.find("x.jsonl:2: the chat template does not write ");
+      if (at != std::string::npos) return finding.substr(at + 44, finding.find(';') - at - 44);
+    }
+    return std::string();
+  };
+  EXPECT_EQ(left_out_by(kPlain), "tools and tool_calls");
+  EXPECT_EQ(left_out_by(std::string("{{ tools }}") + kPlain),
+            "");  // a tool's name may be that of a call
+  EXPECT_EQ(left_out_by(std::string("{{ tools | length if tools else 0 }}") + kPlain),
+            "tool_calls");
+  EXPECT_EQ(
+      left_out_by(
+          "{% for m in messages %}{{ m.role[0] }}({{ m.content }}{{ m.tool_calls }}){% endfor %}"),
+      "tools");
+}
+
 TEST_F(ChatDatasetTest, ReadsMessagesAndShareGptConversations) {
   const std::string share_gpt =
       R"({"conversations": [{"from": "human", "value": "A"}, {"from": "gpt", "value": "B"}]})"

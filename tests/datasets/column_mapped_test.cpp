@@ -358,6 +358,44 @@ TEST(ColumnMappedTest, RefusesIncompleteOptions) {
             "padding: max_length needs seq_length: the length to pad to");
 }
 
+TEST(ColumnMappedTest, WhatStandsInCsvIsText) {
+  const TemporaryDirectory directory;
+  const test::ByteEncoder encoder;
+  const auto text_of = [&](const Config& config, int64_t row) {
+    const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(row);
+    return std::string(sample.input_ids.begin(), sample.input_ids.end());
+  };
+  const Config config =
+      config_for(directory.write("x.csv", "question,answer\nA,0072\nNA,1.50\nB,15\n"));
+  EXPECT_EQ(text_of(config, 0), "A 007");
+  EXPECT_EQ(text_of(config, 1), "NA 1.5");
+  EXPECT_EQ(text_of(config, 2), "B 1");
+}
+
+TEST(ColumnMappedTest, SaysWhatIsOddAboutTheFirstRows) {
+  const TemporaryDirectory directory;
+  test::ByteEncoder encoder;
+  encoder.has_template = true;
+  encoder.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  const auto findings_of = [&](const char* lines, int64_t seq_length = 100) {
+    Config config = config_for(directory.write("x.jsonl", lines));
+    config.use_hf_chat_template = true;
+    config.seq_length = seq_length;
+    config.truncation = Truncation::kToLength;
+    return ColumnMappedTextInstructionDataset(config, encoder).findings();
+  };
+  EXPECT_THAT(findings_of("{\"question\": \"A\", \"answer\": \"B\"}\n"), testing::IsEmpty());
+  EXPECT_THAT(findings_of("{\"question\": \"A\", \"answer\": \"B\"}\n"
+                          "{\"question\": null, \"answer\": \"B\"}\n"
+                          "{\"question\": \"\", \"answer\": \"B\"}\n"),
+              ElementsAre(testing::EndsWith(
+                  "x.jsonl:2: column 'question' is empty here, and in 2 of the first 3 rows; "
+                  "answers to nothing are trained on")));
+  EXPECT_THAT(error_of<NoLabelsError>(
+                  [&] { findings_of("{\"question\": \"A\", \"answer\": \"B\"}\n", 4); }),
+              testing::HasSubstr("seq_length 4 cuts all of them off"));
+}
+
 TEST(ColumnMappedTest, WritesAChatTemplateWhenAskedAndThereIsOne) {
   const TemporaryDirectory directory;
   Config config =

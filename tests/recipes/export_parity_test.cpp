@@ -47,6 +47,10 @@ TEST_F(ExportParityTest, AnExportIsWhatWasTrained) {
   EXPECT_NE(read_file(exported("chat_template.jinja")).find("call.function.name"),
             std::string::npos);
   EXPECT_FALSE(Json::parse_file(exported("tokenizer_config.json")).contains("chat_template"));
+  // It ends turns with <|im_end|>, which is not the model's end token.
+  EXPECT_EQ(Json::parse_file(exported("generation_config.json")).at("eos_token_id").dump(),
+            "[0, 3]");
+  EXPECT_NE((run_.out + run_.err).find("eos_token_id gets 3 (<|im_end|>)"), std::string::npos);
 }
 
 TEST_F(ExportParityTest, WhatIsDifferentIsNamed) {

@@ -145,5 +145,22 @@ TEST(ValidationSetsTest, NoCheckpointIsTheBestByASetWithoutLabels) {
             0);
 }
 
+TEST(ValidationSetsTest, RowsWithoutALabelEndTheRunBeforeItsFirstStepAndAreOfANamedSet) {
+  const test::TemporaryDirectory folder;
+  folder.write("rows.jsonl", R"({"question": "q", "answer": ""})"
+                             "\n");
+  const std::string set = "--validation_dataset.";
+  const test::ProgramResult run = test::run_program(test::smoke_run(
+      folder.file("results"),
+      {"--step_scheduler.max_steps=1", set + "_target_=ColumnMappedTextInstructionDataset",
+       cat(set, "path_or_dataset_id=", folder.file("rows.jsonl")),
+       set + "column_mapping.question=question", set + "column_mapping.answer=answer",
+       set + "tokenizer=configs/quickstart_tokenizer"}));
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_NE((run.out + run.err).find("validation_dataset: no row of "), std::string::npos)
+      << run.err;
+  EXPECT_EQ((run.out + run.err).find("step 0 |"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

@@ -39,7 +39,21 @@ TEST(DraftTest, ColumnsDecideWhatDataAre) {
 
 TEST(DraftTest, RowsWithoutKnownColumnsAreRefusedWithTheirNames) {
   EXPECT_THAT(error_of<InputError>([] { facts_of(R"({"a": "x", "answer": 3, "b": "y"})"); }),
-              HasSubstr("--data rows.jsonl: no sample can be made of the columns a, answer, b;"));
+              HasSubstr("--data rows.jsonl: no sample can be made of the columns a, answer, b: "
+                        "column 'answer' holds an integer;"));
+  EXPECT_THAT(error_of<InputError>([] { facts_of(R"({"a": "x", "b": "y"})"); }),
+              HasSubstr("the columns a, b; needed: "));
+  EXPECT_THAT(
+      error_of<InputError>([] { facts_of(R"({"prompt": [{"role": "user"}], "completion": []})"); }),
+      HasSubstr("column 'prompt' holds an array; turns of a conversation are one list in a column "
+                "'messages';"));
+  const auto of_csv = [](const char* row) {
+    return facts_of_row(Json::parse(row, "row"), "rows.csv", {}, true);
+  };
+  EXPECT_THAT(error_of<InputError>([&] { of_csv(R"({"question;answer": "a;b"})"); }),
+              HasSubstr("fields of a .csv file are separated by commas"));
+  EXPECT_EQ(of_csv(R"({"question": "a", "answer": 72})").answer, "answer");
+  EXPECT_EQ(of_csv(R"({"question": true, "answer": null})").kind, DataKind::kColumns);
 }
 
 TEST(DraftTest, ColumnsOfOtherNamesAreNamedByThePerson) {

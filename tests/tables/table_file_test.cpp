@@ -176,6 +176,23 @@ TEST_F(TableFileTest, CsvHasPandassNulls) {
   EXPECT_EQ(file.row(1).dump(), R"({"a": null, "b": "y"})");
 }
 
+TEST_F(TableFileTest, ColumnsOfCsvThatAreTextsStandAsTheyAre) {
+  const std::string path = copies_.write("texts.csv", "a,b,c\n007,NA,1\n1.50,,2\ntrue,null,NA\n");
+  const TableFile plain = open(path);
+  EXPECT_EQ(plain.row(0).dump(), R"({"a": "007", "b": null, "c": 1})");
+  const TableFile file(path, copies_.file("copies"), {"a", "b", "no such"});
+  EXPECT_EQ(file.row(0).dump(), R"({"a": "007", "b": "NA", "c": 1})");
+  EXPECT_EQ(file.row(1).dump(), R"({"a": "1.50", "b": "", "c": 2})");
+  EXPECT_EQ(file.row(2).dump(), R"({"a": "true", "b": "null", "c": null})");
+  EXPECT_EQ(read_first_row(path, {"b", "c"}).dump(), R"({"a": "007", "b": "NA", "c": "1"})");
+  // Numbers alone are numbers, unless the column is text.
+  const std::string numbers = copies_.write("numbers.csv", "a,b\n007,1\n8,2\n");
+  EXPECT_EQ(open(numbers).row(0).dump(), R"({"a": 7, "b": 1})");
+  EXPECT_EQ(TableFile(numbers, copies_.file("copies"), {"a"}).row(0).dump(),
+            R"({"a": "007", "b": 1})");
+  EXPECT_EQ(open(numbers).row(0).dump(), R"({"a": 7, "b": 1})");  // its copy is its own
+}
+
 TEST_F(TableFileTest, CsvThatEndsInAQuotedFieldIsCut) {
   const auto rows_of = [&](const std::string& text, const char* name = "x.csv") -> std::string {
     const std::string path = copies_.write(name, text);

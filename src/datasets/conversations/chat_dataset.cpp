@@ -78,9 +78,10 @@ struct ChatDataset::FirstRows {
   int64_t num_without_label = 0;
   int64_t num_cut_off = 0;  ///< of them those from which truncation took their answers
   std::optional<std::string> idle_system;
-  std::optional<std::string> note;  ///< of the first conversation that has one
-  bool is_trained = false;          ///< something of an answer counts, before truncation
-  bool ends = false;                ///< special tokens are part of it
+  std::optional<std::string> note;      ///< of the first conversation that has one
+  std::optional<std::string> left_out;  ///< of the first conversation that is not written whole
+  bool is_trained = false;              ///< something of an answer counts, before truncation
+  bool ends = false;                    ///< special tokens are part of it
   bool is_eos_written = false;
 };
 
@@ -92,8 +93,17 @@ ChatDataset::FirstRows ChatDataset::look_at_first_rows() const {
     const std::string origin = source_.origin(i);
     const Json messages = read_messages(row, origin);
     if (i == 0) seen.idle_system = find_idle_system(row, messages);
-    ChatTokens tokens = formatter_.tokenize(messages, read_tools(row, origin), origin);
+    const Json tools = read_tools(row, origin);
+    ChatTokens tokens = formatter_.tokenize(messages, tools, origin);
     if (!seen.note) seen.note = tokens.note;
+    if (!seen.left_out) {
+      const std::string keys = formatter_.left_out(messages, tools, origin);
+      if (!keys.empty()) {
+        seen.left_out = cat(origin, ": the chat template does not write ", keys,
+                            "; they are left out, and the assistant learns turns without them "
+                            "(chat_template names another template)");
+      }
+    }
     for (size_t at = 0; at < tokens.ids.size(); ++at) {
       const bool is_trained = tokens.is_assistant[at] && !tokens.is_left_out[at];
       seen.is_trained = seen.is_trained || is_trained;
@@ -145,7 +155,7 @@ std::vector<std::string> ChatDataset::findings() const {
   const FirstRows seen = look_at_first_rows();
   std::vector<std::string> findings;
   for (const auto& finding : {source_.invalid_lines(), find_lack_of_labels(seen), seen.idle_system,
-                              seen.note, find_lack_of_end(seen)}) {
+                              seen.note, seen.left_out, find_lack_of_end(seen)}) {
     if (finding) findings.push_back(*finding);
   }
   return findings;

@@ -230,6 +230,44 @@ std::string ChatFormatter::prompt(const Json& messages, const Json& tools,
   return write({messages, tools, origin}, variables).rendering.text;
 }
 
+std::string ChatFormatter::left_out(const Json& messages, const Json& tools,
+                                    const std::string& origin) const {
+  const auto text_with = [&](const Json& given) {
+    return write({messages, given, origin}, Json::object()).rendering.text;
+  };
+  const std::string text = text_with(tools);
+  std::vector<std::string> out;
+  const bool has_tools = tools.is_array() && tools.size() > 0;
+  if (has_tools && text_with(Json()) == text) out.emplace_back("tools");
+  bool has_calls = false, is_call_written = false;
+  for (const Json& message : messages.as_array()) {
+    const Json* calls = message.find("tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (const Json& call : calls->as_array()) {
+      const Json* function = call.find("function");
+      const std::string name = (function == nullptr ? call : *function).get("name", "");
+      has_calls = has_calls || !name.empty();
+      is_call_written = is_call_written || (!name.empty() && text.find(name) != std::string::npos);
+    }
+  }
+  if (has_calls && !is_call_written) out.emplace_back("tool_calls");
+  return join(out, " and ");
+}
+
+std::optional<int64_t> ChatFormatter::turn_end() const {
+  const std::string answer = "answer";
+  std::string text;
+  try {
+    text = tokenize(question_and_answer("question", answer), Json(), "the chat template").text;
+  } catch (const InputError&) {
+    return std::nullopt;  // a template of prompts alone
+  }
+  const size_t found = text.rfind(answer);
+  if (found == std::string::npos) return std::nullopt;
+  const auto ids = encoder_.encode(text.substr(found + answer.size()), false);
+  return !ids.empty() && encoder_.is_special(ids[0]) ? std::optional(ids[0]) : std::nullopt;
+}
+
 int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
                                   const std::string& origin) const {
   const std::string text = write({messages, tools, origin}, Json::object()).rendering.text;

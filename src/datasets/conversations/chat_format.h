@@ -90,6 +90,14 @@ class ChatFormatter final {
   /// The text of a conversation followed by the beginning of an answer, as a model is prompted.
   std::string prompt(const Json& messages, const Json& tools, const std::string& origin) const;
 
+  /// What of a conversation's tools and tool calls the template leaves out: "tools", "tool_calls",
+  /// both, or "". Calls are left out where none of their functions' names is written.
+  std::string left_out(const Json& messages, const Json& tools, const std::string& origin) const;
+
+  /// The special token behind an answer, where the template writes one; it need not be the
+  /// tokenizer's end token.
+  std::optional<int64_t> turn_end() const;
+
   /// The number of tokens of a conversation without truncation.
   int64_t num_tokens(const Json& messages, const Json& tools, const std::string& origin) const;
 

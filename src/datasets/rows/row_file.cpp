@@ -49,8 +49,9 @@ class PackedRows final : public RowFile {
 
 class TableRows final : public RowFile {
  public:
-  TableRows(const std::string& path, const std::string& copies)
-      : path_(path), state_(DataFile(path).state()), file_(path, copies) {}
+  TableRows(const std::string& path, const std::string& copies,
+            const std::vector<std::string>& texts)
+      : path_(path), state_(DataFile(path).state()), file_(path, copies, texts) {}
 
   int64_t size() const override { return file_.size(); }
   Json row(int64_t index) const override { return file_.row(index); }
@@ -73,15 +74,16 @@ class TableRows final : public RowFile {
 
 }  // namespace
 
-std::unique_ptr<RowFile> open_row_file(const std::string& path) {
+std::unique_ptr<RowFile> open_row_file(const std::string& path,
+                                       const std::vector<std::string>& texts) {
   const std::string copies = hub::copies_folder(hub::process_environment());
-  if (tables::is_table_name(path)) return std::make_unique<TableRows>(path, copies);
+  if (tables::is_table_name(path)) return std::make_unique<TableRows>(path, copies, texts);
   if (!tables::is_packed_name(path)) return std::make_unique<JsonRows>(path);
   return std::make_unique<PackedRows>(path, tables::unpack_file(path, copies));
 }
 
-Json first_row_of(const std::string& path) {
-  if (tables::is_table_name(path)) return tables::read_first_row(path);
+Json first_row_of(const std::string& path, const std::vector<std::string>& texts) {
+  if (tables::is_table_name(path)) return tables::read_first_row(path, texts);
   if (tables::is_packed_name(path)) {
     const RowIndex rows(tables::read_packed_start(path, kFirstRowBytes), path, /*max_rows=*/1);
     return rows.size() == 0 ? Json() : rows.row(0);

@@ -27,11 +27,13 @@ class RowFile {
 };
 
 /// JSON, JSON lines (also packed: .gz, .zst) or a table, by the name's ending. Packed files and
-/// tables are read from copies that are made once (tables/table_file.h). Throws InputError.
-std::unique_ptr<RowFile> open_row_file(const std::string& path);
+/// tables are read from copies that are made once (tables/table_file.h). `texts` are columns of CSV
+/// that are texts whatever stands in them. Throws InputError.
+std::unique_ptr<RowFile> open_row_file(const std::string& path,
+                                       const std::vector<std::string>& texts = {});
 
 /// The first row of a file, read without a copy; null if there is none.
-Json first_row_of(const std::string& path);
+Json first_row_of(const std::string& path, const std::vector<std::string>& texts = {});
 
 /// The first row that is valid JSON; may look at every line. Null if there is none.
 Json first_valid_row_of(const std::string& path);

@@ -283,7 +283,8 @@ SourceDescription describe_source(const SourceOptions& options) {
                              " fetched from the hub when it runs: columns were not looked at");
       return description;
     }
-    Json row = options.skips_invalid ? first_valid_row_of(path) : first_row_of(path);
+    Json row =
+        options.skips_invalid ? first_valid_row_of(path) : first_row_of(path, options.text_columns);
     if (row.is_null()) continue;
     for (const auto& [column, value] : row.as_object()) description.columns.push_back(column);
     description.first_row = std::move(row);
@@ -299,7 +300,7 @@ size_t RowSource::open(const std::string& path) {
   if (!path_exists(path)) {
     throw InputError(cat("dataset file ", path, " is not in the Hugging Face cache"));
   }
-  files_.push_back(open_row_file(path));
+  files_.push_back(open_row_file(path, text_columns_));
   paths_.push_back(path);
   return files_.size() - 1;
 }
@@ -359,7 +360,7 @@ void RowSource::add_mixed_split(const std::vector<std::string>& paths,
   if (options.shuffle_seed && !is_sum && !shuffles_first) shuffle(order_, *options.shuffle_seed);
 }
 
-RowSource::RowSource(const SourceOptions& options) {
+RowSource::RowSource(const SourceOptions& options) : text_columns_(options.text_columns) {
   std::vector<std::optional<Split>> splits = {std::nullopt};
   if (options.split) {
     const std::vector<Split> sum = Split::parse_sum(*options.split);

@@ -47,6 +47,8 @@ struct SourceOptions {
   /// numbers; after other slices and sums, what they leave (as upstream).
   std::optional<int64_t> shuffle_seed = std::nullopt;
   bool skips_invalid = false;  ///< skips lines of JSON lines that are not JSON
+  /// Columns of CSV that are texts whatever stands in them (tables/table_file.h).
+  std::vector<std::string> text_columns = {};
 };
 
 /// One file, folder or data set; a limit counts only where the split has no slice (as upstream).
@@ -103,6 +105,7 @@ class RowSource final {
                        const SourceOptions& options, bool is_sum);
   std::pair<const RowFile*, int64_t> locate(int64_t index) const;
 
+  std::vector<std::string> text_columns_;
   std::vector<std::string> paths_;
   std::vector<std::unique_ptr<RowFile>> files_;  ///< of paths_
   std::vector<Piece> pieces_;

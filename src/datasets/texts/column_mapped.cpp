@@ -41,7 +41,9 @@ bool is_in_later_rows(const std::string& column, const ColumnMapping& mapping,
 }  // namespace
 
 SourceOptions ColumnMappedTextInstructionDatasetConfig::source() const {
-  return {path_or_dataset_id, split, name, limit_dataset_samples};
+  SourceOptions options{path_or_dataset_id, split, name, limit_dataset_samples};
+  options.text_columns = mapped_columns(column_mapping);
+  return options;
 }
 
 std::vector<std::string> ColumnMappedTextInstructionDatasetConfig::columns_read() const {
@@ -97,6 +99,25 @@ void ColumnMappedTextInstructionDataset::RowRuns::add(int64_t begin, int64_t end
   const std::lock_guard lock(mutex_);
   ends_.erase(ends_.lower_bound(begin), ends_.lower_bound(end));
   ends_.emplace(begin, end);
+}
+
+std::vector<std::string> ColumnMappedTextInstructionDataset::findings() const {
+  at(0);  // rows of which none has a label are an error now, not in the first batch
+  const std::optional<std::string>& column = config_.column_mapping.question;
+  if (!column) return {};
+  constexpr int64_t kNumRowsLookedAt = 100;
+  const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
+  int64_t num_empty = 0;
+  std::string first;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const Json row = source_.row(i);
+    const std::string* text = text_column(row, *column, source_, i);
+    if (text != nullptr && !text->empty()) continue;
+    if (++num_empty == 1) first = source_.origin(i);
+  }
+  if (num_empty == 0) return {};
+  return {cat(first, ": column '", *column, "' is empty here, and in ", num_empty, " of the first ",
+              num_rows, " rows; answers to nothing are trained on")};
 }
 
 Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {

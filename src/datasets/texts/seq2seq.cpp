@@ -67,7 +67,9 @@ RowTemplate::RowTemplate(const std::string& text) : texts_(1) {
 }
 
 SourceOptions Seq2SeqConfig::source() const {
-  return limited_source(dataset_name, split, limit_dataset_samples);
+  SourceOptions options = limited_source(dataset_name, split, limit_dataset_samples);
+  options.text_columns = columns_read();
+  return options;
 }
 
 std::vector<std::string> Seq2SeqConfig::columns_read() const {

@@ -54,7 +54,7 @@ DataFingerprint for_each_document(const std::string& path, const std::string& co
     visit(text);
     return {path, file.state(), checksum_of(text)};
   }
-  const auto file = open_row_file(path);
+  const auto file = open_row_file(path, {column});
   for (int64_t i = 0; i < file->size(); ++i) {
     const Json row = file->row(i);
     const std::string* text = document_text(row, column, [&] { return file->origin(i); });
@@ -85,7 +85,7 @@ SourceDescription check(const TextFileDatasetConfig& config) {
       description.note = "its files are fetched from the hub when it runs";
       return description;
     }
-    const Json row = first_row_of(path);
+    const Json row = first_row_of(path, {config.text_column});
     if (row.is_null()) continue;
     document_text(row, config.text_column, [&] { return first_origin_of(path); });
     for (const auto& [name, value] : row.as_object()) description.columns.push_back(name);

@@ -122,24 +122,6 @@ struct Questions {
   std::optional<int64_t> turn_end;
 };
 
-/// The special token behind an answer, where the template writes one; it need not be the
-/// tokenizer's end token.
-std::optional<int64_t> turn_end(const datasets::ChatFormatter& formatter,
-                                const datasets::TextEncoder& encoder) {
-  const std::string answer = "answer";
-  std::string text;
-  try {
-    const Json messages = datasets::question_and_answer("question", answer);
-    text = formatter.tokenize(messages, Json(), "the chat template").text;
-  } catch (const InputError&) {
-    return std::nullopt;  // a template of prompts alone
-  }
-  const size_t found = text.rfind(answer);
-  if (found == std::string::npos) return std::nullopt;
-  const auto ids = encoder.encode(text.substr(found + answer.size()), false);
-  return !ids.empty() && encoder.is_special(ids[0]) ? std::optional(ids[0]) : std::nullopt;
-}
-
 Questions questions_of(const datasets::TextEncoder& encoder, const GenerateOptions& options) {
   Questions asked;
   if (options.is_raw || !encoder.has_chat_template()) {
@@ -155,7 +137,7 @@ Questions questions_of(const datasets::TextEncoder& encoder, const GenerateOptio
     asked.prompts.push_back(
         encoder.encode(formatter.prompt(messages, Json(), "the prompt"), false));
   }
-  asked.turn_end = turn_end(formatter, encoder);
+  asked.turn_end = formatter.turn_end();
   return asked;
 }
 

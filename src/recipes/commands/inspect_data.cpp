@@ -142,13 +142,14 @@ struct Totals {
     const int64_t length = sample.num_attended + std::ssize(sample.source_ids);
     num_tokens += length;
     lengths.push_back(length);
-    bool ends = false;
-    for (const int64_t label : sample.labels) {
-      if (label == kIgnoreIndex) continue;
-      ++num_labels;
-      ends = ends || encoder.is_special(label);
-    }
-    if (!ends) ++num_without_end;
+    std::vector<int64_t> labels = sample.labels;
+    std::erase(labels, kIgnoreIndex);
+    num_labels += std::ssize(labels);
+    // Behind the special token that ends a turn some templates write a line's end.
+    constexpr int64_t kNumEnding = 2;
+    const auto last = labels.end() - std::min(kNumEnding, std::ssize(labels));
+    const auto is_special = [&](int64_t label) { return encoder.is_special(label); };
+    if (std::none_of(last, labels.end(), is_special)) ++num_without_end;
     if (sample.row != index || !sample.has_label()) ++num_without_label;
     if (sample.has_merged_border) ++num_merged_borders;
     if (sample.num_cut > 0) ++num_samples_cut;
@@ -176,7 +177,7 @@ struct Totals {
                                     format_fixed(share, 1), " %)"));
     const std::vector<std::string> of_labels = {
         cat("rows without a label: ", num_without_label), bos,
-        cat("samples without a special token among the labels (no end to learn): ",
+        cat("samples whose labels do not end with a special token (no end to learn): ",
             num_without_end)};
     all.insert(all.end(), of_labels.begin(), of_labels.end());
     if (num_merged_borders > 0) {

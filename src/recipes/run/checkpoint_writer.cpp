@@ -11,7 +11,11 @@
 #include "checkpoint/state_files.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
+#include "datasets/conversations/chat_format.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "distributed/fsdp/copy_stream.h"
+#include "recipes/build/generation_config.h"
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
@@ -218,6 +222,24 @@ bool has_base(const Recipe& recipe, Reporter& reporter) {
   }
 }
 
+/// The token with which the dataset's chat template ends turns, where nothing in the exported
+/// folder would make transformers stop at it.
+std::optional<int64_t> missing_turn_end(const Recipe& recipe, const checkpoint::HfExport& what,
+                                        Reporter& reporter) {
+  const bool takes_template =
+      what.chat_template || recipe.dataset.plan->template_use() != datasets::TemplateUse::kNone;
+  if (!takes_template || what.tokenizer_folder.empty()) return std::nullopt;
+  const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(what.tokenizer_folder));
+  if (!what.chat_template && !encoder.has_chat_template()) return std::nullopt;
+  const std::optional<int64_t> end =
+      datasets::ChatFormatter(encoder, what.chat_template, {}).turn_end();
+  const std::vector<int64_t> named = end_tokens(std::nullopt, what.config, what.original_folder);
+  if (!end || std::ranges::find(named, *end) != named.end()) return std::nullopt;
+  reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ", *end, " (",
+                    encoder.token_text(*end), "), with which the chat template ends turns"));
+  return end;
+}
+
 }  // namespace
 
 checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
@@ -229,6 +251,11 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
   what.kept_prefixes = std::move(kept_prefixes);
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
   what.chat_template = recipe.dataset.plan->named_template();
+  try {
+    what.end_token = missing_turn_end(recipe, what, reporter);
+  } catch (const UserError& error) {  // what was trained is saved all the same
+    reporter.warning(cat("the end of turns was not looked for: ", error.what()));
+  }
   return what;
 }
 

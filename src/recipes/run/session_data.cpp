@@ -72,7 +72,12 @@ class DataBuilder final {
     data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
     if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
     const LongWork told(context_.reporter, cat("reading ", section.key));
-    auto stream = section.plan->build(data);
+    std::unique_ptr<datasets::BatchStream> stream;
+    try {
+      stream = section.plan->build(data);
+    } catch (const datasets::NoLabelsError& error) {  // names rows, which several sets may have
+      throw InputError(cat(section.key, ": ", error.what()));
+    }
     times_.end("data");
     const int64_t of_loss = recipe_.loss.ignore_index;
     if (of_loss == datasets::kIgnoreIndex || recipe_.dllm) return stream;
