@@ -88,6 +88,8 @@ TEST(GenerateTest, AnAdapterWritesWhatItsMergedModelWrites) {
   }
   EXPECT_EQ(written({folder.file("both"), "--base", base}), merged);
   EXPECT_NE(written({base}), merged);
+  EXPECT_THAT(generated({base, "X7Y9", "--raw", "--max-new-tokens=80"}).err,
+              HasSubstr("tokens, are more than the 64 positions that the model was made for"));
   // As a run's checkpoint, whose adapter says which model it is of.
   std::filesystem::create_directories(folder.file("run/LATEST"));
   std::filesystem::copy(adapter, folder.file("run/LATEST/model"));

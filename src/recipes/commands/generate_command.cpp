@@ -163,6 +163,11 @@ int run_generate_command(const std::string& model, const GenerateOptions& option
       throw InputError(cat("prompt ", i + 1, ": the tokenizer makes token ", largest,
                            " of its vocabulary; the model's has ", vocab_size));
     }
+    const int64_t usual = writer.dims().max_positions;
+    if (!most && usual > 0 && length + options.max_new_tokens > usual) {
+      warn(cat("prompt ", i + 1, " and what may be written, ", length + options.max_new_tokens,
+               " tokens, are more than the ", usual, " positions that the model was made for"));
+    }
     if (!most || length < *most) continue;
     throw UserError(
         cat("prompt ", i + 1, " has ", length, " tokens; the model has ", *most, " positions"));

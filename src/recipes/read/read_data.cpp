@@ -114,6 +114,11 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
   read.tokenizer_name = HubName{*name, section.cache_dir, section.revision};
   read.tokenizer_node = *path;
   const hub::Lookup lookup = hub::find_model(*name, section.cache_dir, section.revision);
+  if (lookup.folder.empty() && is_plain_file(*name)) {
+    diagnostics.error(*path, cat("'", *name, "' is a file; the folder of a tokenizer is needed"));
+    read.tokenizer_folder = "";
+    return;
+  }
   if (lookup.folder.empty() && lookup.is_hub_name) {
     diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
                                 looked_for_text(*path, diagnostics)));

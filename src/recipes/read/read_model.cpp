@@ -253,7 +253,10 @@ void find_source(const Node& place, ModelRecipe& plan, Diagnostics& diagnostics)
   }
   if (lookup.folder.empty()) {
     plan.looked_for = looked_for_text(place, diagnostics);
-    if (lookup.is_hub_name) {
+    if (is_plain_file(plan.source)) {
+      diagnostics.error(place,
+                        cat("'", plan.source, "' is a file; the folder of a model is needed"));
+    } else if (lookup.is_hub_name) {
       diagnostics.note(place, cat("'", plan.source, "' is not in the local Hugging Face cache (",
                                   hub::cache_folder(plan.section.cache_dir),
                                   "): nothing about the model could be checked", plan.looked_for));

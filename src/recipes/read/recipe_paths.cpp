@@ -118,6 +118,10 @@ void find_paths(Node& root, Diagnostics& diagnostics) {
   }
 }
 
+bool is_plain_file(const std::string& path) {
+  return path_exists(path) && !is_directory(path);
+}
+
 std::string looked_for_text(const Node& path, const Diagnostics& diagnostics) {
   const std::string home = other_place(path, diagnostics);
   const std::string text = path.string_value().value_or("");

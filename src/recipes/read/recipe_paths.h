@@ -32,6 +32,9 @@ void find_paths(config::Node& root, config::Diagnostics& diagnostics);
 /// error's text; "" when only one folder was searched or the path exists.
 std::string looked_for_text(const config::Node& path, const config::Diagnostics& diagnostics);
 
+/// Whether what a recipe names is there, and no folder.
+bool is_plain_file(const std::string& path);
+
 /// looked_for_text() of the first path in a dataset's section that occurs in the text `said`.
 std::string looked_for_below(const config::Node& section, const std::string& said,
                              const config::Diagnostics& diagnostics);

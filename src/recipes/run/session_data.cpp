@@ -86,8 +86,12 @@ class DataBuilder final {
 
   const datasets::TextEncoder& encoder_of(const DatasetSection& section) {
     const std::string folder = tokenizer_folder(recipe_, section);
-    if (folder.empty())
-      throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
+    if (folder.empty()) {
+      const std::string name =
+          section.tokenizer_name ? section.tokenizer_name->name : recipe_.model.source;
+      throw InputError(cat(section.key, ": the tokenizer", name.empty() ? "" : cat(" '", name, "'"),
+                           " is not on this machine"));
+    }
     const LongWork told(context_.reporter, "loading the tokenizer");
     data_.encoders.push_back(datasets::load_text_encoder(folder, section.encoder_options));
     times_.end("tokenizer");
