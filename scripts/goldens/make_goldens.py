@@ -1292,6 +1292,14 @@ MODELS.update(
     minicpm3_padding=("minicpm3", dict(SIZES, num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=8,
                       qk_rope_head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=False, scale_emb=3,
                       pad_token_id=3, rope_parameters=dict(longrope(1.0), factor=4.0, original_max_position_embeddings=16)), 24),
+    lfm2=("lfm2", dict(SIZES, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], block_multiple_of=8,
+          pad_token_id=3), 24),
+    lfm2_biases_padding=("lfm2", dict(SIZES, num_hidden_layers=3, full_attn_idxs=[1], conv_L_cache=4, conv_bias=True,
+                         block_auto_adjust_ff_dim=False, tie_word_embeddings=False, pad_token_id=3), 24),
+    lfm2_moe=("lfm2_moe", dict(MOE, layer_types=["conv", "full_attention", "conv"], num_experts=8, num_dense_layers=1,
+              routed_scaling_factor=1.5, pad_token_id=3), 24),
+    lfm2_moe_padding=("lfm2_moe", dict(MOE, layer_types=["full_attention", "conv", "conv"], num_experts=5,
+                      num_dense_layers=0, use_expert_bias=False, norm_topk_prob=False, pad_token_id=3), 24),
     deepseek=("deepseek", dict(MOE, n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=1), 24),
     deepseek_padding=("deepseek", dict(MOE, n_routed_experts=5, norm_topk_prob=True, attention_bias=True, pad_token_id=3), 24),
 )
@@ -1349,7 +1357,7 @@ def fill(model):
         else:
             parameter.data = 0.15 * noise
     for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.data = 0.3 * torch.randn(buffer.shape, generator=generator)
         if name.endswith("layer_scalar"):
             buffer.data = 1.0 + 0.2 * torch.randn(buffer.shape, generator=generator)
@@ -1403,6 +1411,8 @@ def checkpoint_tensors(config, name, tensor):
             name = name.replace(part, theirs)
         yield name, tensor
         return
+    if config.model_type == "lfm2_moe":
+        names = dict(gate="w1", up="w3", down="w2")
     if config.model_type == "exaone_moe":
         name = name.replace("gate.e_score_corr", "e_score_corr")
     if config.model_type == "gpt_neox":

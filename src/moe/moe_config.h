@@ -39,7 +39,8 @@ struct MoEConfig {
 
   ScoreFunction score_func = ScoreFunction::kSoftmax;
   bool softmax_before_topk = false;
-  bool norm_topk_prob = false;  ///< chosen scores are divided by their sum
+  bool norm_topk_prob = false;   ///< chosen scores are divided by their sum
+  double topk_norm_eps = 1e-20;  ///< that is added to the sum
   double route_scale = 1.0;
   bool router_bias = false;
   bool is_router_float32 = false;    ///< logits are float32, whatever the model's dtype

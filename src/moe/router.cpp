@@ -131,7 +131,7 @@ at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& lo
     weights = scores.gather(1, ids);
   }
   if (config().norm_topk_prob) {
-    weights = weights / (weights.sum(-1, true) + 1e-20);
+    weights = weights / (weights.sum(-1, true) + config().topk_norm_eps);
   }
   return config().route_scale == 1.0 ? weights : weights * config().route_scale;
 }
@@ -141,7 +141,7 @@ at::Tensor Router::shares(const at::Tensor& scores) const {
   const at::Tensor shares = weighs_corrected() ? scores + e_score_correction_bias_ : scores;
   const bool is_divided =
       config().norm_topk_prob && config().n_activated_experts > 1 && !weighs_by_logits();
-  return is_divided ? shares / (shares.sum(-1, true) + 1e-20) : shares;
+  return is_divided ? shares / (shares.sum(-1, true) + config().topk_norm_eps) : shares;
 }
 
 Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding,

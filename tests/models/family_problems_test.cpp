@@ -63,11 +63,17 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"chatglm", "apply_residual_connection_post_layernorm", Json(true),
        "apply_residual_connection_post_layernorm true is not in this version"},
       {"chatglm", "multi_query_group_num", Json(int64_t{3}), "does not divide"},
+      {"lfm2_biases_padding", "full_attn_idxs", list("[0, 3]"),
+       "full_attn_idxs must be a list of numbers of layers, 0 to 2"},
+      {"lfm2", "block_ffn_dim_multiplier", Json(0.0), "block_ffn_dim_multiplier leaves a width of"},
+      {"lfm2", "conv_L_cache", Json(int64_t{0}), "conv_L_cache"},
+      {"lfm2", "layer_types", list(R"(["conv", "attention", "conv"])"), "layer_types"},
       {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
   for (const auto& [golden, key, value, text] : wrong) {
     Json config = config_of(golden);
     EXPECT_EQ(problems_of(config), "") << golden;
     if (std::string(key) == "mamba_n_heads") config["mamba_d_head"] = Json(int64_t{8});
+    if (std::string(key) == "full_attn_idxs") config.erase("layer_types");
     config[key] = value;
     EXPECT_THAT(problems_of(config), testing::HasSubstr(text)) << golden << "." << key;
   }
@@ -114,6 +120,36 @@ TEST(FamilyProblemsTest, AGemma3BesideItsTowerHasTheSizesOfItsClass) {
   EXPECT_EQ(options.layers.size(), 34u);
   EXPECT_TRUE(options.is_head_tied);
   EXPECT_EQ(options.ropes[0].factor, 8.0);
+}
+
+/// LFM2's released files have other names of two keys, and say a width that is not the MLPs'.
+TEST(FamilyProblemsTest, Lfm2sWidthIsMadeOfWhatItsFileSays) {
+  Json config = config_of("lfm2");
+  const auto width_of = [](const Json& of) {
+    return options_of(*build_causal_lm(of, at::kFloat)).intermediate_size;
+  };
+  EXPECT_EQ(width_of(config), 40);  // two thirds of 56 are 37
+  config["block_ff_dim"] = Json(int64_t{1000});
+  config["block_ffn_dim_multiplier"] = Json(1.3);
+  config["block_multiple_of"] = Json(int64_t{100});
+  EXPECT_EQ(width_of(config), 900);  // 865
+  config["block_ffn_dim_multiplier"] = Json();
+  EXPECT_EQ(width_of(config), 666);
+  config["block_auto_adjust_ff_dim"] = Json(false);
+  EXPECT_EQ(width_of(config), 1000);
+  config["tie_embedding"] = Json(false);
+  EXPECT_FALSE(options_of(*build_causal_lm(config, at::kFloat)).is_head_tied);
+}
+
+TEST(FamilyProblemsTest, Lfm2sLayersAttendWhereOldFilesSay) {
+  Json config = config_of("lfm2_biases_padding");
+  const std::string wanted = attention_of_layers(config);
+  EXPECT_EQ(wanted, "4/2 0 -1, 4/2 0 0, 4/2 0 -1");
+  config.erase("layer_types");
+  config["full_attn_idxs"] = Json::parse("[1]", "value");
+  EXPECT_EQ(attention_of_layers(config), wanted);
+  config.erase("full_attn_idxs");
+  EXPECT_EQ(attention_of_layers(config), "4/2 0 0, 4/2 0 0, 4/2 0 0");
 }
 
 TEST(FamilyProblemsTest, FalconsOldNamesOfSizesCount) {

@@ -459,6 +459,11 @@ TEST(Flops, AHybridOfEitherInALayerCountsEither) {
   const Json config = Json::parse_file(test::golden_file("granitemoehybrid", "config.json"));
   EXPECT_DOUBLE_EQ(models::training_flops(config)(2, 128),
                    6 * 2 * (2 * attention + 2 * mamba + 4 * experts + head));
+  const double conv = 128 * 32 * (4 * 32 + 3);
+  const double mlp = 128 * 3 * 32 * 40;
+  const Json lfm2 = Json::parse_file(test::golden_file("lfm2", "config.json"));
+  EXPECT_DOUBLE_EQ(models::training_flops(lfm2)(2, 128),
+                   6 * 2 * (attention + 2 * conv + 3 * mlp + head));
 }
 
 /// Upstream has none: Llama's parts, with heads 48 wide, and those of Mamba.

@@ -176,6 +176,7 @@ constexpr std::pair<std::string_view, const char*> kRefusals[] = {
     {"nemotron_h", kState},
     {"falcon_h1", kState},
     {"bamba", kState},
+    {"lfm2", kState},
     {"granitemoehybrid", kState},
     {"kimi_linear", kState},
     {"deepseek_v32", kIndexer},

@@ -131,7 +131,8 @@ const std::vector<std::string> kFamilies = {"qwen3_moe",        "mixtral",
                                             "gemma4_moe",       "gemma4_everything_padding",
                                             "solar_open",       "exaone_moe",
                                             "flex_olmo",        "granitemoehybrid",
-                                            "deepseek",         "deepseek_padding"};
+                                            "deepseek",         "deepseek_padding",
+                                            "lfm2_moe"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "mixtral",

@@ -134,18 +134,15 @@ TEST(RecipeClasses, HaveTheLayersOfEveryModel) {
 
 TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
   const distributed::ClassTable table = recipe_classes();
-  for (const char* golden : {"qwen3_moe",     "mixtral",         "deepseek_v3",
-                             "glm4_moe",      "gpt_oss",         "minimax_m2",
-                             "glm4_moe_lite", "diffusion_gemma", "qwen3_next",
-                             "qwen3_5_moe",   "nemotron_h_moe",  "bailing_moe_v2",
-                             "hy_v3",         "qwen2_moe",       "ernie4_5_moe",
-                             "mistral4",      "mistral4_tower",  "deepseek_v32",
-                             "glm_moe_dsa",   "kimi_linear",     "hunyuan_v1_moe",
-                             "deepseek_v4",   "olmoe",           "deepseek_v2",
-                             "dots1",         "granitemoe",      "granitemoeshared",
-                             "step3p5",       "laguna",          "mimo_v2_flash",
-                             "solar_open",    "exaone_moe",      "flex_olmo",
-                             "deepseek",      "granitemoehybrid"}) {
+  for (const char* golden :
+       {"qwen3_moe",      "mixtral",          "deepseek_v3",     "glm4_moe",    "gpt_oss",
+        "minimax_m2",     "glm4_moe_lite",    "diffusion_gemma", "qwen3_next",  "qwen3_5_moe",
+        "nemotron_h_moe", "bailing_moe_v2",   "hy_v3",           "qwen2_moe",   "ernie4_5_moe",
+        "mistral4",       "mistral4_tower",   "deepseek_v32",    "glm_moe_dsa", "kimi_linear",
+        "hunyuan_v1_moe", "deepseek_v4",      "olmoe",           "deepseek_v2", "dots1",
+        "granitemoe",     "granitemoeshared", "step3p5",         "laguna",      "mimo_v2_flash",
+        "solar_open",     "exaone_moe",       "flex_olmo",       "deepseek",    "granitemoehybrid",
+        "lfm2_moe"}) {
     const std::string experts = table.of_model(golden_model(golden)->architecture()).experts;
     EXPECT_TRUE(table.path_of(experts, "experts").has_value()) << golden;
   }

@@ -7,6 +7,7 @@
 #include "models/decoder/gated_delta_net.h"
 #include "models/decoder/latent_attention.h"
 #include "models/decoder/mamba2.h"
+#include "models/decoder/short_conv.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
@@ -95,6 +96,8 @@ void Block::add_attention(const DecoderConfig& config, int64_t layer, at::Scalar
       return add(std::make_shared<GatedDeltaNet>(config, dtype));
     case Mixer::kMamba2:
       return add(std::make_shared<Mamba2>(config, dtype));
+    case Mixer::kShortConv:
+      return add(std::make_shared<ShortConv>(config, dtype));
     case Mixer::kAttention:
       if (config.latent_attention) {
         return add(std::make_shared<LatentAttention>(config, layer, dtype));

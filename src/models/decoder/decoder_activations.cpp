@@ -247,6 +247,7 @@ class BlockSizes final {
   bool has_mlp() const { return layer_.has_mlp; }
 
   int64_t wide() const { return std::max<int64_t>(4, e_); }
+  bool is_short_conv() const { return layer_.mixer == Mixer::kShortConv; }
   /// Elements per token of the value heads in a layer with a state.
   int64_t state_values() const {
     return layer_.has_mamba2() ? config_.mamba2->inner() : config_.gated_delta->values();
@@ -256,6 +257,8 @@ class BlockSizes final {
   /// the projection's rows, the convolution's results before and after the activation, decays and
   /// weights of the heads, and the values within the gated norm.
   int64_t state() const {
+    // The projection's rows, the convolution's input and result, and that behind its gate.
+    if (is_short_conv()) return 6 * hidden();
     const int64_t values = state_values();
     const int64_t casts = e_ == wide() ? 0 : 1;
     if (layer_.has_mamba2()) {
@@ -280,6 +283,7 @@ class BlockSizes final {
   /// What backward recomputes in a layer with a state: scores of each head's chunks and their
   /// operands.
   int64_t state_working() const {
+    if (is_short_conv()) return 4 * hidden();
     const bool is_mamba = layer_.has_mamba2();
     const bool has_row_decays = !is_mamba && config_.gated_delta->has_row_decays;
     const int64_t num_scores = is_mamba ? 4 : 8;

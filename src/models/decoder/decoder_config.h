@@ -46,6 +46,7 @@ enum class Mixer {
   kGatedDelta,          ///< DecoderConfig::gated_delta
   kMamba2,              ///< DecoderConfig::mamba2
   kAttentionAndMamba2,  ///< both read the same, and their results are summed (Falcon-H1)
+  kShortConv,           ///< DecoderConfig::short_conv
   kNone,                ///< the layer is only an MLP (Nemotron-H)
 };
 
@@ -88,7 +89,9 @@ struct LayerOptions {
   bool has_mamba2() const { return mixer == Mixer::kMamba2 || mixer == Mixer::kAttentionAndMamba2; }
   bool has_own_keys() const { return key_layer < 0; }
   /// Whether it carries a state from token to token.
-  bool has_state() const { return mixer == Mixer::kGatedDelta || has_mamba2(); }
+  bool has_state() const {
+    return mixer == Mixer::kGatedDelta || mixer == Mixer::kShortConv || has_mamba2();
+  }
 };
 
 /// Attention whose keys and values come from a shared narrow projection (DeepSeek's MLA). In each
@@ -195,6 +198,13 @@ struct Mamba2Options {
   int64_t states() const { return num_groups * state_dim; }
   int64_t conv_channels() const { return inner() + 2 * states(); }
   int64_t projected_rows() const { return inner() + conv_channels() + num_heads; }
+};
+
+/// Short convolutions between two gates (LFM2), of hidden_size channels. in_proj's rows: the gate
+/// before the convolution, the one behind it, what is convolved.
+struct ShortConvOptions {
+  int64_t num_taps = 3;   ///< positions that a result sees
+  bool has_bias = false;  ///< of the convolution and of both projections
 };
 
 /// Multi-token prediction: layers behind the last norm that predict tokens further ahead. Depth k
@@ -318,6 +328,7 @@ struct DecoderConfig {
   std::optional<nn::HyperConnectionOptions> hyper_connections;  ///< streams between blocks
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
+  std::optional<ShortConvOptions> short_conv;
   std::optional<moe::MoEConfig> moe;
   std::optional<PoolerOptions> pooler;
   std::optional<LayerInputOptions> layer_inputs;

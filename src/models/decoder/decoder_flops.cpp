@@ -130,8 +130,21 @@ double mamba_flops(const DecoderConfig& config, double B, double S) {
   return 6 * B * S * count * (projections + scan);
 }
 
+namespace {
+
+/// Projections of all short convolutions, and their taps.
+double short_conv_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto count = static_cast<double>(std::ranges::count_if(
+      config.layers, [](const LayerOptions& layer) { return layer.mixer == Mixer::kShortConv; }));
+  return 6 * B * S * count * h * (4 * h + static_cast<double>(config.short_conv->num_taps));
+}
+
+}  // namespace
+
 double hybrid_flops(const DecoderConfig& config, double B, double S) {
-  return layered_flops(config, B, S) + mamba_flops(config, B, S);
+  const double attention = layered_flops(config, B, S);
+  return attention + (config.mamba2 ? mamba_flops(config, B, S) : short_conv_flops(config, B, S));
 }
 
 double sparse_latent_flops(const DecoderConfig& config, double B, double S) {

@@ -41,7 +41,7 @@ double ungated_flops(const DecoderConfig& config, double num_sequences, double l
 /// per element of the state.
 double mamba_flops(const DecoderConfig& config, double num_sequences, double length);
 
-/// Step 3.5's formula for layers of attention, with Mamba-2 in others.
+/// Step 3.5's formula for layers of attention, with Mamba-2 or short convolutions in others.
 double hybrid_flops(const DecoderConfig& config, double num_sequences, double length);
 
 /// DeepSeek V3.2's and GLM 5's formula: attention to the indexer's choice of keys, and an indexer

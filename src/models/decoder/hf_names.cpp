@@ -215,6 +215,16 @@ void add_mamba2(KeyMapBuilder& builder, const DecoderConfig& config, const std::
                    sizes.has_proj_bias);
 }
 
+void add_short_conv(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                    const std::string& module) {
+  const ShortConvOptions& options = *config.short_conv;
+  const int64_t dim = config.hidden_size;
+  builder.add_rows({{hf + "in_proj", 3 * dim}}, module + "in_proj", dim, options.has_bias);
+  builder.add(hf + "conv.weight", module + "conv1d.weight", {dim, 1, options.num_taps});
+  if (options.has_bias) builder.add(hf + "conv.bias", module + "conv1d.bias", {dim});
+  builder.add_rows({{hf + "out_proj", dim}}, module + "out_proj", dim, options.has_bias);
+}
+
 /// A LayerNorm over each head's dims. Of weights of each head's own there is one tensor, or one a
 /// head, numbered where the name ends with a dot.
 void add_head_layer_norm(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
@@ -294,6 +304,8 @@ void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, const LayerO
           builder, config, state, module);
     case Mixer::kMamba2:
       return add_mamba2(builder, config, state, module);
+    case Mixer::kShortConv:
+      return add_short_conv(builder, config, state, module);
     case Mixer::kAttentionAndMamba2:
       add_attention(builder, config, layer, names, part_of(hf, names.attention), module);
       return add_mamba2(builder, config, state, beside_attention(module));
