@@ -31,8 +31,8 @@ constexpr OtherName kNames[] = {
     {"save_total_limit", "max_recent_checkpoints", ""},
     {"load_best_model_at_end", "best_metric_key", ""},
     {"metric_for_best_model", "best_metric_key", ""},
-    {"early_stopping_patience", "early_stopping", "its patience"},
-    {"early_stopping_threshold", "early_stopping", "its threshold"},
+    {"early_stopping_patience", "patience", ""},
+    {"early_stopping_threshold", "threshold", ""},
     {"min_delta", "threshold", ""},
     {"eval_steps", "val_every_steps", ""},
     {"eval_strategy", "val_every_steps", ""},
@@ -54,9 +54,9 @@ constexpr OtherName kNames[] = {
     {"use_flash_attention_2", "attn_implementation", ""},
     {"flash_attention", "attn_implementation", ""},
     {"report_to", "wandb", "tensorboard and mlflow are sections too"},
-    {"wandb_project", "project", ""},
-    {"wandb_entity", "entity", ""},
-    {"wandb_run_group", "group", ""},
+    {"wandb_project", "wandb", "its project"},
+    {"wandb_entity", "wandb", "its entity"},
+    {"wandb_run_group", "wandb", "its group"},
     {"data_path", "path_or_dataset_id", ""},
     {"data_files", "path_or_dataset_id", ""},
     {"val_set_size", "split", "train[:95%] and train[95%:] divide a set"},
@@ -76,6 +76,9 @@ constexpr OtherName kNames[] = {
     {"expert_parallel_size", "ep_size", ""},
     {"train_on_inputs", "answer_only_loss_mask", ""},
     {"assistant_only_loss", "answer_only_loss_mask", ""},
+    {"completion_only_loss", "answer_only_loss_mask", ""},
+    {"dataset_text_field", "text_column", ""},
+    {"tf32", "float32_matmul_precision", "high turns it on"},
     {"expert_parallel_degree", "ep_size", ""},
     {"lora", "peft", ""},
     {"lora_config", "peft", ""},
@@ -88,7 +91,7 @@ constexpr OtherName kNames[] = {
     {"lora_alpha", "alpha", ""},
     {"lora_dropout", "dropout", ""},
     {"lora_target_modules", "target_modules", ""},
-    {"lora_target_linear", "match_all_linear", ""},
+    {"lora_target_linear", "exclude_modules", "[\"*lm_head\"] leaves only the head out"},
     {"packing", "packed_sequence", ""},
     {"sample_packing", "packed_sequence", ""},
     {"neftune_noise_alpha", "noise_alpha", ""},
@@ -123,8 +126,18 @@ constexpr OtherName kNames[] = {
     {"keep_latest_k", "max_recent_checkpoints", ""},
     {"torch_compile", "compile", ""},
     {"adapter", "peft", "quantization.load_in_4bit: true makes it QLoRA"},
-    {"target_linear", "match_all_linear", ""},
+    {"target_linear", "exclude_modules", "[\"*lm_head\"] leaves only the head out"},
     {"tokenizer_name_or_path", "tokenizer", ""},
+};
+
+/// Names of optimizers in Hugging Face's Trainer.
+constexpr std::pair<std::string_view, std::string_view> kOptimizers[] = {
+    {"adamw_torch", "torch.optim.AdamW"},
+    {"adamw_torch_fused", "torch.optim.AdamW"},
+    {"adamw_hf", "torch.optim.AdamW"},
+    {"adamw_8bit", "bitsandbytes.optim.AdamW8bit"},
+    {"adamw_bnb_8bit", "bitsandbytes.optim.AdamW8bit"},
+    {"paged_adamw_8bit", "bitsandbytes.optim.PagedAdamW8bit"},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kTargets[] = {
@@ -142,6 +155,12 @@ std::string_view example_target(std::string_view section) {
   const auto* const found =
       std::ranges::find(kTargets, kind, [](const auto& target) { return target.first; });
   return found == std::end(kTargets) ? std::string_view() : found->second;
+}
+
+std::string_view target_here(std::string_view name_elsewhere) {
+  const auto* const found = std::ranges::find(
+      kOptimizers, name_elsewhere, [](const auto& optimizer) { return optimizer.first; });
+  return found == std::end(kOptimizers) ? std::string_view() : found->second;
 }
 
 std::span<const OtherName> names_elsewhere() {

@@ -22,6 +22,10 @@ std::span<const OtherName> names_elsewhere();
 /// names that they have not, or that are the same here.
 std::string_view name_here(std::string_view name_elsewhere);
 
+/// The `_target_` of what other training programs call by this name ("torch.optim.AdamW" for
+/// "adamw_torch"); "" for names that they have not.
+std::string_view target_here(std::string_view name_elsewhere);
+
 /// A `_target_` for a section of this name, as upstream calls it; "" for sections without one.
 std::string_view example_target(std::string_view section);
 

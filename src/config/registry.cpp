@@ -182,12 +182,26 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
                             cat(kind_, " '", target.name, "' is not in this version: ", reason));
     return std::nullopt;
   }
-  std::vector<std::string> names;
+  std::vector<std::string> names, missing;
   for (const TargetInfo& info : infos_) {
-    names.push_back(info.name);
-    names.insert(names.end(), info.aliases.begin(), info.aliases.end());
+    std::vector<std::string>& all = info.unsupported_reason.empty() ? names : missing;
+    all.push_back(info.name);
+    all.insert(all.end(), info.aliases.begin(), info.aliases.end());
   }
-  if (const std::optional<std::string> meant = meant_name(target.name, names)) {
+  const std::string elsewhere(target_here(target.name));
+  const std::optional<std::string> meant = std::ranges::find(names, elsewhere) != names.end()
+                                               ? std::optional(elsewhere)
+                                               : meant_name(target.name, names);
+  const std::optional<std::string> gone = meant_name(target.name, missing);
+  const auto distance = [&](const std::string& name) {
+    return edit_distance(to_lower(plain_name(target.name)), to_lower(plain_name(name)));
+  };
+  if (gone && (!meant || distance(*gone) < distance(*meant))) {
+    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'; '", *gone,
+                                            "', which it is near, is not in this version"));
+    return std::nullopt;
+  }
+  if (meant) {
     diagnostics.error(target.name_node,
                       cat("unknown ", kind_, " '", target.name, "'; did you mean '", *meant, "'?"));
     return std::nullopt;

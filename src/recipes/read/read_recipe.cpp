@@ -83,7 +83,7 @@ bool is_hinted_at(const std::string& path, const std::vector<std::string>& secti
   static const std::vector<std::string> usual = {
       "step_scheduler",  "distributed", "model",        "dataset",        "dataloader",
       "packed_sequence", "optimizer",   "lr_scheduler", "clip_grad_norm", "peft",
-      "quantization",    "checkpoint"};
+      "quantization",    "checkpoint",  "neftune",      "early_stopping"};
   const std::string section = path.substr(0, path.find('.'));
   return path.find(".tokenizer.") == std::string::npos &&
          (is_one_of(usual, section) || is_one_of(sections, section));
