@@ -103,11 +103,15 @@ Json generation_config(const Json& config) {
   return out;
 }
 
-/// A generation_config.json with one more token that ends what is generated.
-std::string with_end_token(const std::string& text, const std::string& path, int64_t token) {
+/// A generation_config.json with one more token that ends what is generated, behind those that it
+/// names, or where it names none those of the model's config.json.
+std::string with_end_token(const std::string& text, const std::string& path, const Json& of_model,
+                           int64_t token) {
   Json config = Json::parse(text, path);
   Json::Array tokens;
-  if (const Json* named = config.find("eos_token_id"); named != nullptr && !named->is_null()) {
+  const Json* named = config.find("eos_token_id");
+  if (named == nullptr || named->is_null()) named = of_model.find("eos_token_id");
+  if (named != nullptr && !named->is_null()) {
     if (named->is_array()) {
       tokens = named->as_array();
     } else {
@@ -286,7 +290,7 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   const bool has_original = !what.original_folder.empty() && path_exists(original);
   std::string generation =
       has_original ? read_file(original) : generation_config(config).dump(2) + "\n";
-  if (what.end_token) generation = with_end_token(generation, original, *what.end_token);
+  if (what.end_token) generation = with_end_token(generation, original, config, *what.end_token);
   writer.write("generation_config.json", generation);
   if (!what.tokenizer_folder.empty()) {
     writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);

@@ -164,13 +164,16 @@ void check_redundant_head(const HfFolder& folder, const std::string& head_name,
 
 bool is_head_name(std::string_view name) {
   return name == "lm_head.weight" || name == "head.weight" || name == "embed_out.weight" ||
-         name.ends_with(".lm_head.weight");
+         name == "output.weight" || name == "transformer.output_layer.weight" ||
+         name == "model.transformer.ff_out.weight" || name.ends_with(".lm_head.weight");
 }
 
 bool is_embedding_name(std::string_view name) {
   return std::ranges::any_of(
       std::array{"embed_tokens.weight", "wte.weight", "embed.weight", "embed_in.weight",
-                 "shared.weight"},
+                 "shared.weight", "transformer.word_embeddings.weight",
+                 "transformer.embedding.word_embeddings.weight", "model.tok_embeddings.weight",
+                 "model.word_embeddings.weight", "backbone.embeddings.weight"},
       [&](const char* own) { return name == own || name.ends_with(cat(".", own)); });
 }
 

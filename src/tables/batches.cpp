@@ -106,9 +106,9 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path,
   parse.newlines_in_values = true;
   if (path.ends_with(".tsv")) parse.delimiter = '\t';
   auto convert = arrow::csv::ConvertOptions::Defaults();
-  // As pandas, which the datasets package reads CSV with. A text may be one of the words.
-  convert.strings_can_be_null = texts.empty();
+  convert.strings_can_be_null = true;  // as pandas, which the datasets package reads CSV with
   convert.null_values.insert(convert.null_values.end(), {"None", "<NA>"});
+  if (!texts.empty()) convert.null_values = {""};  // a text may be one of the words
   const auto threads = std::make_shared<ReaderThreads>(path);
   const auto open = [&] {
     return take(arrow::csv::StreamingReader::MakeAsync(threads->io(), open_file(path),

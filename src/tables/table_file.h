@@ -24,7 +24,7 @@ bool is_table_name(std::string_view path);
 /// decimals are text. Columns of bytes (pictures, sounds) and of types that JSON cannot hold are
 /// left out. CSV has no types: a column's is that of what stands in it, and words such as NA and
 /// null are no value. `texts` are columns that are texts whatever stands in them; where there are
-/// some, no word is missing, and an empty cell is an empty text.
+/// some, an empty cell alone is no value.
 class TableFile final {
  public:
   /// Throws InputError that begins with the path for a file that cannot be read or is damaged.

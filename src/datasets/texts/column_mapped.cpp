@@ -101,6 +101,16 @@ void ColumnMappedTextInstructionDataset::RowRuns::add(int64_t begin, int64_t end
   ends_.emplace(begin, end);
 }
 
+bool ColumnMappedTextInstructionDataset::has_question(int64_t index) const {
+  try {
+    const Json row = source_.row(index);
+    const std::string* text = text_column(row, *config_.column_mapping.question, source_, index);
+    return text != nullptr && !text->empty();
+  } catch (const InputError&) {
+    return true;  // a wrong row is an error when it is due
+  }
+}
+
 std::vector<std::string> ColumnMappedTextInstructionDataset::findings() const {
   at(0);  // rows of which none has a label are an error now, not in the first batch
   const std::optional<std::string>& column = config_.column_mapping.question;
@@ -110,9 +120,7 @@ std::vector<std::string> ColumnMappedTextInstructionDataset::findings() const {
   int64_t num_empty = 0;
   std::string first;
   for (int64_t i = 0; i < num_rows; ++i) {
-    const Json row = source_.row(i);
-    const std::string* text = text_column(row, *column, source_, i);
-    if (text != nullptr && !text->empty()) continue;
+    if (has_question(i)) continue;
     if (++num_empty == 1) first = source_.origin(i);
   }
   if (num_empty == 0) return {};

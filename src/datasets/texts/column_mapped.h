@@ -119,6 +119,8 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   };
 
   Sample format_row(int64_t row) const;
+  /// Whether a row's question is a text that is not empty.
+  bool has_question(int64_t index) const;
   Sample format_chat(const Json& row, int64_t index, const std::string& answer) const;
 
   ColumnMappedTextInstructionDatasetConfig config_;

@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "kernels/base/pointwise.h"
 #include "kernels/layers/norm.h"
+#include "models/decoder/distance_slopes.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
@@ -33,6 +35,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       has_value_norm_(config.has_value_norm),
       value_dim_(config.value_dim_of(layer_)),
       value_scale_(config.value_scale),
+      distance_slopes_(config.distance_slopes),
       num_all_heads_(config.heads_of(layer_)),
       core_(nn::make_local_attention_core()) {
   options_.num_heads = num_all_heads_;
@@ -308,8 +311,15 @@ at::Tensor Attention::forward_shared(const at::Tensor& x, const ForwardContext& 
     shared = {qkv.k.to(dtype).contiguous(), qkv.v.to(dtype).contiguous()};
     std::tie(qkv.k, qkv.v) = std::tie(shared.k, shared.v);
   }
-  const at::Tensor out =
-      core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
+  at::Tensor q = qkv.q.to(dtype);
+  at::Tensor k = qkv.k.to(dtype);
+  if (!distance_slopes_.empty()) {
+    if (options.scale == 0) options.scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
+    const auto first = distance_slopes_.begin() + first_head_;
+    std::tie(q, k) = with_distances(q, k, {first, first + options_.num_heads}, context.position_ids,
+                                    options.scale);
+  }
+  const at::Tensor out = core_->attend(q, k, qkv.v.to(dtype), options).out;
   const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * value_dim_});
   return o_proj_->forward(gated(heads_out, gate));
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/forward_context.h"
@@ -82,7 +83,8 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   bool has_value_norm_;
   int64_t value_dim_;
   double value_scale_;
-  kernels::QkvOptions options_;  // for the heads that are computed here
+  kernels::QkvOptions options_;          // for the heads that are computed here
+  std::vector<double> distance_slopes_;  // of all heads, or empty
   int64_t num_all_heads_;
   int64_t first_head_ = 0;
   at::Tensor sinks_;

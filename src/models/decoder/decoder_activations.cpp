@@ -10,6 +10,7 @@
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/products/product.h"
 #include "kernels/recurrence/linear_recurrence.h"
+#include "models/decoder/distance_slopes.h"
 #include "models/decoder/stream_sizes.h"
 #include "moe/expert_sizes.h"
 
@@ -48,7 +49,8 @@ class BlockSizes final {
         parts_(shape.num_sequence_parts),
         num_heads_(config.heads_of(layer) / shape.num_head_parts),
         num_kv_heads_(config.kv_heads_of(layer) / shape.num_head_parts),
-        head_dim_(config.latent_attention ? config.qk_dim() : config.head_dim_of(layer)),
+        head_dim_((config.latent_attention ? config.qk_dim() : config.head_dim_of(layer)) +
+                  (config.distance_slopes.empty() ? 0 : kDistanceDims)),
         q_(num_heads_ * head_dim_),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * head_dim_),
         v_(config.latent_attention ? k_ : num_kv_heads_ * config.value_dim_of(layer)),

@@ -267,7 +267,8 @@ struct DecoderConfig {
   double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
   bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
   bool has_embedding_norm = false;  ///< embeddings are divided by their root mean square
-  bool has_placed_norm = false;     ///< a norm is behind the embeddings' sum with positions (BERT)
+  /// A norm is behind the embeddings' sum with positions, if there are any (BERT, BLOOM).
+  bool has_placed_norm = false;
 
   int64_t value_dim = 0;     ///< of v of a head; 0: as q and k (MiMo)
   double value_scale = 1.0;  ///< of v
@@ -281,6 +282,9 @@ struct DecoderConfig {
   bool has_attention_output_bias = false;
   bool has_mlp_bias = false;
   bool has_learned_positions = false;
+  /// One a head of queries: by how much a key's score grows with each position (ALiBi); empty: by
+  /// nothing.
+  std::vector<double> distance_slopes;
   int64_t first_position = 0;  ///< rows of the positions' table before that of the first token
   /// A token that is the pad token is counted by no position, and has the one before the first
   /// (RoBERTa).
@@ -321,7 +325,8 @@ struct DecoderConfig {
   bool has_attention_sinks = false;    ///< a learned score per head beside the keys' (GPT-OSS)
   bool are_sinks_of_windows = false;   ///< only layers with a window have sinks (MiMo)
   bool are_sinks_frozen = false;
-  bool has_layer_scalars = false;  ///< a frozen number multiplies what a block gives (Gemma 4)
+  bool are_first_sinks_zero = false;  ///< they begin as zeros
+  bool has_layer_scalars = false;     ///< a frozen number multiplies what a block gives (Gemma 4)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<IndexerOptions> indexer;
   std::optional<CompressedAttentionOptions> compressed_attention;

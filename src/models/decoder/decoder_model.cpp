@@ -502,6 +502,8 @@ void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
     }
     if (embed_positions_) model.remove("embed_positions");
     embed_positions_.reset();
+    if (embed_norm_) model.remove("embed_norm");
+    embed_norm_.reset();
   }
   if (!kept_->contains("model.norm")) {
     model.remove("norm");

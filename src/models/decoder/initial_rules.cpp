@@ -63,6 +63,9 @@ std::optional<InitRule> stream_rule(const DecoderConfig& config, std::string_vie
 InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
   if (const auto own = state_rule(config, parameter)) return *own;
   if (const auto own = stream_rule(config, parameter)) return *own;
+  if (config.are_first_sinks_zero && parameter.ends_with(".attention.sinks")) {
+    return InitRule::constant(0.0);
+  }
   const double deviation = config.initializer_range == 0 ? 0.02 : config.initializer_range;
   const auto is = [&](std::string_view end) { return parameter.ends_with(end); };
   if (is("bias")) return InitRule::constant(0.0);

@@ -19,7 +19,9 @@ Json as_glm(const ConfigReader& reader) {
   const Json* shared = reader.find("multi_query_attention");
   const bool is_shared = shared != nullptr && shared->is_bool() && shared->as_bool();
   const Json* heads = reader.find(is_shared ? "multi_query_group_num" : "num_attention_heads");
-  if (heads != nullptr) out["num_key_value_heads"] = *heads;
+  if (heads != nullptr || is_shared) {
+    out["num_key_value_heads"] = heads == nullptr ? Json(int64_t{1}) : *heads;
+  }
   return out;
 }
 

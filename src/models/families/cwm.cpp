@@ -8,6 +8,7 @@ namespace {
 Json cwm_rope() {
   Json rope = Json::object();
   rope["rope_type"] = Json("llama3");
+  rope["rope_theta"] = Json(1e6);
   rope["factor"] = Json(16.0);
   rope["low_freq_factor"] = Json(1.0);
   rope["high_freq_factor"] = Json(4.0);

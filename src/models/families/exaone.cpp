@@ -7,11 +7,15 @@ namespace automodel::models::decoder {
 namespace {
 
 DecoderConfig read_exaone(ConfigReader& reader) {
-  const Json renamed = with_renamed_keys(reader, {{"num_layers", "num_hidden_layers"},
-                                                  {"layer_norm_epsilon", "rms_norm_eps"},
-                                                  {"activation_function", "hidden_act"}});
+  Json renamed = with_renamed_keys(reader, {{"num_layers", "num_hidden_layers"},
+                                            {"layer_norm_epsilon", "rms_norm_eps"},
+                                            {"activation_function", "hidden_act"}});
+  if (!reader.has("intermediate_size")) {
+    renamed["intermediate_size"] = Json(4 * reader.size("hidden_size"));
+  }
   ConfigReader own(renamed);
-  DecoderConfig config = read_common(own, {.requires_kv_heads = false, .norm_eps = 1e-5});
+  DecoderConfig config =
+      read_common(own, {.requires_kv_heads = false, .norm_eps = 1e-5, .is_head_tied = true});
   config.embedding_dropout = own.probability("embed_dropout", 0);
   add_rope(own, config, {});
   for (const std::string& problem : own.problems()) reader.problem(problem);

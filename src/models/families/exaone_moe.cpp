@@ -28,6 +28,7 @@ extern const Family kExaoneMoe{
     .config_class = "ExaoneMoeConfig",
     .layer_class = "ExaoneMoeDecoderLayer",
     .experts_class = "ExaoneMoeExperts",
+    .upstream = {.architecture = "ExaoneMoEForCausalLM"},  // of the released files
     .read_config = read_exaone_moe,
     .names = {.correction = "e_score_correction_bias"},
     .kept_prefixes = {"mtp."},

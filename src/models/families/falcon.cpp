@@ -58,7 +58,11 @@ DecoderConfig read_falcon(ConfigReader& reader) {
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = has_biases;
   config.is_qkv_by_group =
       own.flag("new_decoder_architecture", false) || !own.flag("multi_query", true);
-  config.residual_dropout = own.probability("hidden_dropout", 0);
+  config.attention_dropout = 0;
+  for (const char* key : {"hidden_dropout", "attention_dropout"}) {
+    if (own.probability(key, 0) != 0)
+      own.problem(cat(key, " is not in this version; 0 turns it off"));
+  }
   if (own.flag("alibi", false)) {
     own.problem("alibi true is not in this version: attention has no biases by distance");
   }

@@ -19,7 +19,7 @@ extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium
 extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGemma, kFlexOlmo,
     kExaoneMoe, kGemma3Tower, kGraniteSwa, kGptNeo, kGptBigCode, kGptJ, kFalcon, kOpt, kBamba,
     kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
-    kChatGlm, kDeepseek, kLfm2, kLfm2Moe;
+    kChatGlm, kDeepseek, kLfm2, kLfm2Moe, kBloom, kMpt;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -128,6 +128,8 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kChatGlm,
                                               &kDeepseek,
                                               &kLfm2,
-                                              &kLfm2Moe};
+                                              &kLfm2Moe,
+                                              &kBloom,
+                                              &kMpt};
 
 }  // namespace automodel::models::decoder

@@ -44,7 +44,7 @@ DecoderConfig read_granite_swa(ConfigReader& reader) {
   DecoderConfig config =
       read_granite_kind(reader, {.max_positions = 8192, .norm_eps = 1e-5, .is_head_tied = true});
   config.has_mlp_bias = reader.flag("mlp_bias", false);
-  config.has_attention_sinks = true;
+  config.has_attention_sinks = config.are_first_sinks_zero = true;
   // The class's default of 128 applies only if the key is absent; null means no window.
   const int64_t absent = reader.json().contains("sliding_window") ? 0 : 128;
   add_windows(reader, config, reader.size("sliding_window", absent),

@@ -33,7 +33,7 @@ void add_scales(ConfigReader& reader, DecoderConfig& config, const Scales& defau
 }
 
 DecoderConfig read_minicpm(ConfigReader& reader) {
-  DecoderConfig config = read_common(reader, {.requires_kv_heads = false});
+  DecoderConfig config = read_common(reader, {.requires_kv_heads = false, .is_head_tied = true});
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
   add_scales(reader, config, {});

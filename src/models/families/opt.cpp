@@ -18,6 +18,7 @@ DecoderConfig read_opt(ConfigReader& reader) {
                                                 .max_positions = 2048,
                                                 .activation = "relu"});
   config.norm_eps = 1e-5;  // no key
+  if (!reader.has("ffn_dim")) config.intermediate_size = 3072;
   if (!reader.has("dropout")) config.residual_dropout = 0.1;
   config.initializer_range = reader.number("init_std", 0.02);
   const bool has_biases = reader.flag("enable_bias", true);

@@ -233,7 +233,12 @@ std::optional<int64_t> missing_turn_end(const Recipe& recipe, const checkpoint::
   if (!what.chat_template && !encoder.has_chat_template()) return std::nullopt;
   const std::optional<int64_t> end =
       datasets::ChatFormatter(encoder, what.chat_template, {}).turn_end();
-  const std::vector<int64_t> named = end_tokens(std::nullopt, what.config, what.original_folder);
+  // transformers goes by generation_config.json alone, which is the original's where it has one.
+  const std::string& original = what.original_folder;
+  const bool has_own =
+      !original.empty() && path_exists(path_join(original, "generation_config.json"));
+  const std::vector<int64_t> named =
+      end_tokens(std::nullopt, has_own ? Json::object() : what.config, original);
   if (!end || std::ranges::find(named, *end) != named.end()) return std::nullopt;
   reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ", *end, " (",
                     encoder.token_text(*end), "), with which the chat template ends turns"));
