@@ -210,8 +210,11 @@ void Lifecycle::mend_lowest() {
   const auto loss_of = [&](const std::string& name) {
     try {
       return saved_loss(name, options_.best_metric_key).value_or(std::nan(""));
-    } catch (const UserError&) {
-      return std::nan("");  // damaged
+    } catch (const UserError& error) {
+      if (!find_fault(path_join(options_.root, name))) {  // a damaged one is told of when chosen
+        reporter_.warning(cat("the validation loss of ", name, " is not known: ", error.what()));
+      }
+      return std::nan("");
     }
   };
   const std::vector<std::string> complete = complete_checkpoints();
