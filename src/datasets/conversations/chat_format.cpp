@@ -232,25 +232,28 @@ std::string ChatFormatter::prompt(const Json& messages, const Json& tools,
 
 std::string ChatFormatter::left_out(const Json& messages, const Json& tools,
                                     const std::string& origin) const {
-  const auto text_with = [&](const Json& given) {
-    return write({messages, given, origin}, Json::object()).rendering.text;
-  };
-  const std::string text = text_with(tools);
-  std::vector<std::string> out;
   const bool has_tools = tools.is_array() && tools.size() > 0;
-  if (has_tools && text_with(Json()) == text) out.emplace_back("tools");
-  bool has_calls = false, is_call_written = false;
+  std::vector<std::string> called;
   for (const Json& message : messages.as_array()) {
     const Json* calls = message.find("tool_calls");
     if (calls == nullptr || !calls->is_array()) continue;
     for (const Json& call : calls->as_array()) {
       const Json* function = call.find("function");
       const std::string name = (function == nullptr ? call : *function).get("name", "");
-      has_calls = has_calls || !name.empty();
-      is_call_written = is_call_written || (!name.empty() && text.find(name) != std::string::npos);
+      if (!name.empty()) called.push_back(name);
     }
   }
-  if (has_calls && !is_call_written) out.emplace_back("tool_calls");
+  if (!has_tools && called.empty()) return "";
+  const auto text_with = [&](const Json& given) {
+    return write({messages, given, origin}, Json::object()).rendering.text;
+  };
+  const std::string text = text_with(tools);
+  const auto is_written = [&](const std::string& name) {
+    return text.find(name) != std::string::npos;
+  };
+  std::vector<std::string> out;
+  if (has_tools && text_with(Json()) == text) out.emplace_back("tools");
+  if (!called.empty() && std::ranges::none_of(called, is_written)) out.emplace_back("tool_calls");
   return join(out, " and ");
 }
 

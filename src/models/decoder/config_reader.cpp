@@ -316,6 +316,23 @@ void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& d
   for (LayerOptions& layer : config.layers) layer.rope = 0;
 }
 
+std::vector<bool> read_layer_indices(ConfigReader& reader, std::string_view key,
+                                     int64_t num_layers) {
+  std::vector<bool> out(static_cast<size_t>(num_layers), false);
+  const Json* listed = reader.find(key);
+  if (listed == nullptr) return out;
+  bool is_right = listed->is_array();
+  for (size_t i = 0; is_right && i < listed->size(); ++i) {
+    const Json& index = listed->as_array()[i];
+    is_right = index.is_int() && index.as_int() >= 0 && index.as_int() < num_layers;
+    if (is_right) out[static_cast<size_t>(index.as_int())] = true;
+  }
+  if (!is_right) {
+    reader.problem(cat(key, " must be a list of numbers of layers, 0 to ", num_layers - 1));
+  }
+  return out;
+}
+
 void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent,
                  const RopeDefaults& defaults) {
   if (reader.has("rope_parameters") || reader.has("rope_scaling")) {

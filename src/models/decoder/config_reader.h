@@ -41,6 +41,10 @@ class ConfigReader final {
 
   void problem(std::string text) { problems_.push_back(std::move(text)); }
   const std::vector<std::string>& problems() const { return problems_; }
+  /// Adds the findings of another reader, of this config.json in another form.
+  void add_problems_of(const ConfigReader& other) {
+    problems_.insert(problems_.end(), other.problems_.begin(), other.problems_.end());
+  }
 
  private:
   void wrong_kind(std::string_view key, std::string_view wanted, const Json& found);
@@ -108,9 +112,14 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
 /// Reads `rope_scaling` / `rope_parameters` in the old or new form and sets it for every layer.
 void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults);
 
-/// The same with `absent` in the place of the object where config.json has neither.
+/// add_rope() with `absent` in the place of the object where config.json has neither.
 void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent,
                  const RopeDefaults& defaults);
+
+/// Whether the list `key` has each layer's number; all are false, with a finding for what is no
+/// list of numbers of layers, or without one where it is absent.
+std::vector<bool> read_layer_indices(ConfigReader& reader, std::string_view key,
+                                     int64_t num_layers);
 
 /// Sets the window in the layers that `layer_types` calls sliding_attention, or without
 /// `layer_types` in those for which `is_sliding(layer)` is true. Returns which layers slide.

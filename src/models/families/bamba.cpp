@@ -1,31 +1,9 @@
-#include <cstdint>
-#include <vector>
-
-#include "core/text.h"
 #include "models/decoder/family.h"
 #include "models/families/hybrid_kind.h"
 
 namespace automodel::models::decoder {
 
 namespace {
-
-/// Which layers have attention: those whose numbers `attn_layer_indices` lists.
-std::vector<bool> read_attention_indices(ConfigReader& reader, int64_t num_layers) {
-  constexpr const char* kIndices = "attn_layer_indices";
-  std::vector<bool> out(static_cast<size_t>(num_layers), false);
-  const Json* listed = reader.find(kIndices);
-  if (listed == nullptr) return out;
-  bool is_right = listed->is_array();
-  for (size_t i = 0; is_right && i < listed->size(); ++i) {
-    const Json& index = listed->as_array()[i];
-    is_right = index.is_int() && index.as_int() >= 0 && index.as_int() < num_layers;
-    if (is_right) out[static_cast<size_t>(index.as_int())] = true;
-  }
-  if (!is_right) {
-    reader.problem(cat(kIndices, " must be a list of numbers of layers, 0 to ", num_layers - 1));
-  }
-  return out;
-}
 
 DecoderConfig read_bamba(ConfigReader& reader) {
   DecoderConfig config =
@@ -42,7 +20,7 @@ DecoderConfig read_bamba(ConfigReader& reader) {
   // transformers' class rotates half of the dims, whatever partial_rotary_factor says.
   add_rope(reader, config,
            {.partial_key = "", .has_partial_default = true, .partial_default = 0.5});
-  use_mamba_beside(config, read_attention_indices(reader, config.num_layers()));
+  use_mamba_beside(config, read_layer_indices(reader, "attn_layer_indices", config.num_layers()));
   return config;
 }
 

@@ -1,4 +1,3 @@
-#include <string>
 
 #include "models/decoder/distance_slopes.h"
 #include "models/decoder/family.h"
@@ -29,7 +28,7 @@ DecoderConfig read_bloom(ConfigReader& reader) {
   if (own.flag("apply_residual_connection_post_layernorm", false)) {
     own.problem("apply_residual_connection_post_layernorm true is not in this version");
   }
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

@@ -1,4 +1,3 @@
-#include <string>
 #include <utility>
 
 #include "core/text.h"
@@ -47,7 +46,7 @@ DecoderConfig read_chatglm(ConfigReader& reader) {
       own.problem(cat(key, usual ? " false" : " true", " is not in this version"));
     }
   }
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

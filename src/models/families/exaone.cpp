@@ -1,4 +1,3 @@
-#include <string>
 
 #include "models/decoder/family.h"
 
@@ -18,7 +17,7 @@ DecoderConfig read_exaone(ConfigReader& reader) {
       read_common(own, {.requires_kv_heads = false, .norm_eps = 1e-5, .is_head_tied = true});
   config.embedding_dropout = own.probability("embed_dropout", 0);
   add_rope(own, config, {});
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

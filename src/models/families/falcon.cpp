@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <string>
 
 #include "core/text.h"
 #include "models/decoder/family.h"
@@ -67,7 +66,7 @@ DecoderConfig read_falcon(ConfigReader& reader) {
     own.problem("alibi true is not in this version: attention has no biases by distance");
   }
   add_rope(own, config, {});
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "models/decoder/family.h"
@@ -27,7 +26,7 @@ DecoderConfig read_gemma3_text(ConfigReader& reader) {
   const Json whole = with_class_defaults(reader.json());
   ConfigReader own(whole);
   DecoderConfig config = read_gemma3(own);
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

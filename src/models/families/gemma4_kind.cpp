@@ -77,7 +77,7 @@ DecoderConfig read_gemma4_kind(ConfigReader& reader, int64_t max_positions) {
                                               .padding_idx = 0,
                                               .activation_key = "hidden_activation",
                                               .activation = "gelu_pytorch_tanh"});
-  for (const std::string& problem : common.problems()) reader.problem(problem);
+  reader.add_problems_of(common);
   refuse_both_directions(reader);
   config.norm_placement = NormPlacement::kSandwich;
   config.qk_norm = QkNorm::kPerHead;

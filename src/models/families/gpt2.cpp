@@ -37,17 +37,7 @@ extern const Family kGpt2{
     .layer_class = "GPT2Block",
     .classifier = "GPT2ForSequenceClassification",
     .read_config = read_gpt2,
-    .names = {.embedding = "transformer.wte",
-              .positions = "transformer.wpe",
-              .layers = "transformer.h",
-              .final_norm = "transformer.ln_f",
-              .attention = "attn",
-              .qkv = "c_attn",
-              .output = "c_proj",
-              .up = "c_fc",
-              .down = "c_proj",
-              .attention_pre_norm = "ln_1",
-              .mlp_pre_norm = "ln_2"},
+    .names = kGpt2Names,
     .flops = gpt_flops,
 };
 

@@ -35,17 +35,7 @@ extern const Family kGptBigCode{
     .layer_class = "GPTBigCodeBlock",
     .classifier = "GPTBigCodeForSequenceClassification",
     .read_config = read_gpt_bigcode,
-    .names = {.embedding = "transformer.wte",
-              .positions = "transformer.wpe",
-              .layers = "transformer.h",
-              .final_norm = "transformer.ln_f",
-              .attention = "attn",
-              .qkv = "c_attn",
-              .output = "c_proj",
-              .up = "c_fc",
-              .down = "c_proj",
-              .attention_pre_norm = "ln_1",
-              .mlp_pre_norm = "ln_2"},
+    .names = kGpt2Names,
     .flops = ungated_flops,
 };
 

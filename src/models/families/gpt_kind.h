@@ -5,6 +5,7 @@
 
 #include "models/decoder/config_reader.h"
 #include "models/decoder/decoder_config.h"
+#include "models/decoder/hf_names.h"
 
 namespace automodel::models::decoder {
 
@@ -27,5 +28,18 @@ struct GptDefaults {
 /// Reads what these families have in common: sizes, LayerNorms, an MLP without a gate (of four
 /// hidden sizes unless it is stated), dropout. Biases and positions are the caller's.
 DecoderConfig read_gpt_kind(ConfigReader& reader, const GptDefaults& defaults);
+
+/// GPT-2's names of tensors.
+inline constexpr HfNames kGpt2Names{.embedding = "transformer.wte",
+                                    .positions = "transformer.wpe",
+                                    .layers = "transformer.h",
+                                    .final_norm = "transformer.ln_f",
+                                    .attention = "attn",
+                                    .qkv = "c_attn",
+                                    .output = "c_proj",
+                                    .up = "c_fc",
+                                    .down = "c_proj",
+                                    .attention_pre_norm = "ln_1",
+                                    .mlp_pre_norm = "ln_2"};
 
 }  // namespace automodel::models::decoder

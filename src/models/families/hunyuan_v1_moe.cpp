@@ -52,7 +52,7 @@ DecoderConfig read_hunyuan_v1_moe(ConfigReader& reader) {
   if (common.count("moe_layer_num_skipped", 0) != 0) {
     common.problem("moe_layer_num_skipped above 0 is not in this version");
   }
-  for (const std::string& text : common.problems()) reader.problem(text);
+  reader.add_problems_of(common);
   config.moe = moe;
   use_experts_from(config, 0);
   return config;

@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/text.h"
@@ -16,18 +15,9 @@ void use_short_convs(ConfigReader& reader, DecoderConfig& config) {
   std::vector<bool> is_conv(config.layers.size(), false);
   if (const auto listed = read_layer_types(reader, config.num_layers(), "conv")) {
     is_conv = *listed;
-  } else if (const Json* full = reader.find("full_attn_idxs")) {
-    is_conv.assign(config.layers.size(), true);
-    bool is_right = full->is_array();
-    for (size_t i = 0; is_right && i < full->size(); ++i) {
-      const Json& index = full->as_array()[i];
-      is_right = index.is_int() && index.as_int() >= 0 && index.as_int() < config.num_layers();
-      if (is_right) is_conv[static_cast<size_t>(index.as_int())] = false;
-    }
-    if (!is_right) {
-      reader.problem(cat("full_attn_idxs must be a list of numbers of layers, 0 to ",
-                         config.num_layers() - 1));
-    }
+  } else if (reader.has("full_attn_idxs")) {
+    is_conv = read_layer_indices(reader, "full_attn_idxs", config.num_layers());
+    is_conv.flip();
   }
   for (size_t i = 0; i < is_conv.size(); ++i) {
     if (!is_conv[i]) continue;
@@ -51,7 +41,7 @@ DecoderConfig read_lfm2_kind(ConfigReader& reader) {
                                        .has_bias = own.flag("conv_bias", false)};
   add_rope(own, config, {.theta = 1e6});
   use_short_convs(own, config);
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 
@@ -126,7 +116,7 @@ extern const Family kLfm2{
     .flops = hybrid_flops,
 };
 
-/// The same with experts: sigmoid scores with a correction for the choice, dense first layers.
+/// LFM2 with experts: sigmoid scores with a correction for the choice, dense first layers.
 extern const Family kLfm2Moe{
     .architecture = "Lfm2MoeForCausalLM",
     .model_type = "lfm2_moe",

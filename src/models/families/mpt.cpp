@@ -76,7 +76,7 @@ DecoderConfig read_mpt(ConfigReader& reader) {
   }
   if (!own.flag("no_bias", true)) own.problem("no_bias false is not in this version");
   if (own.has("logit_scale")) own.problem("logit_scale is not in this version; null leaves it out");
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 

@@ -199,7 +199,7 @@ DecoderConfig read_nemotron_h(ConfigReader& reader) {
       (config.next_tokens && std::ranges::any_of(config.next_tokens->layers, is_moe));
   if (has_experts) add_nemotron_experts(common, config);
   for (size_t i = 0; i < pattern.size(); ++i) config.layers[i] = nemotron_layer(pattern[i]);
-  for (const std::string& text : common.problems()) reader.problem(text);
+  reader.add_problems_of(common);
   return config;
 }
 

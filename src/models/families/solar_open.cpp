@@ -1,4 +1,3 @@
-#include <string>
 
 #include "models/decoder/family.h"
 #include "models/decoder/moe_reader.h"
@@ -23,7 +22,7 @@ DecoderConfig read_solar_open(ConfigReader& reader) {
                                   .default_inner_dim = 1280,
                                   .default_num_chosen = 8},
                          .num_dense = 0});
-  for (const std::string& problem : own.problems()) reader.problem(problem);
+  reader.add_problems_of(own);
   return config;
 }
 
