@@ -1259,6 +1259,33 @@ MODELS.update(
                  logits_scaling=2.0, layer_rope_theta=[0, 10000.0, 500000.0, 10000.0]), 24),
     granite_swa_padding=("granite_swa", dict(SIZES, sliding_window=7, layer_types=["sliding_attention", "full_attention"],
                          attention_bias=True, mlp_bias=True, tie_word_embeddings=False, pad_token_id=3), 24),
+    granitemoe_swa=("granitemoe_swa", dict(WINDOWED, intermediate_size=24, num_local_experts=6, num_experts_per_tok=2,
+                    shared_intermediate_size=40, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                    logits_scaling=2.0, layer_rope_theta=[0, 10000.0, 500000.0, 10000.0]), 24),
+    granitemoe_swa_padding=("granitemoe_swa", dict(SIZES, intermediate_size=24, num_local_experts=5, num_experts_per_tok=3,
+                            sliding_window=7, layer_types=["sliding_attention", "full_attention"], attention_bias=True,
+                            tie_word_embeddings=True, pad_token_id=3), 24),
+    mellum=("mellum", dict(MOE, head_dim=12, num_experts=6, sliding_window=6, layer_types=["full_attention",
+            "sliding_attention", "sliding_attention"], mlp_layer_types=["sparse", "dense", "sparse"]), 24),
+    mellum_padding=("mellum", dict(MOE, head_dim=16, num_experts=5, norm_topk_prob=False, attention_bias=True,
+                    sliding_window=9, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                    rope_parameters=dict(full_attention=dict(rope_type="yarn", rope_theta=20000.0, factor=4.0,
+                    original_max_position_embeddings=16), sliding_attention=dict(rope_type="default", rope_theta=300.0)),
+                    pad_token_id=3), 24),
+    youtu=("youtu", dict(SIZES, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12,
+           qk_rope_head_dim=8, v_head_dim=16), 24),
+    # No pad token: transformers makes its row zero after loading, whatever the file holds.
+    youtu_halves=("youtu", dict(SIZES, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=8,
+                  qk_rope_head_dim=8, v_head_dim=12, rope_interleave=False, tie_word_embeddings=False,
+                  attention_bias=True), 24),
+    nanochat=("nanochat", dict(SIZES), 24),
+    nanochat_padding=("nanochat", dict(SIZES, attention_bias=True, final_logit_softcapping=4.0, tie_word_embeddings=True,
+                      pad_token_id=3), 24),
+    afmoe=("afmoe", dict(MOE, num_hidden_layers=4, head_dim=12, num_experts=7, num_shared_experts=2, route_scale=1.7,
+           sliding_window=6, mup_enabled=True), 24),
+    afmoe_padding=("afmoe", dict(MOE, num_experts=5, head_dim=16, num_shared_experts=1, num_dense_layers=2, sliding_window=9,
+                   layer_types=["full_attention", "sliding_attention", "full_attention"], tie_word_embeddings=True,
+                   pad_token_id=3), 24),
     gpt_neo=("gpt_neo", dict(vocab_size=128, hidden_size=32, num_layers=4, num_heads=4, max_position_embeddings=64,
              attention_types=[[["global", "local"], 2]], window_size=7, bos_token_id=1, eos_token_id=2), 24),
     gpt_neo_padding=("gpt_neo", dict(vocab_size=128, hidden_size=32, num_layers=3, num_heads=2, intermediate_size=56,
@@ -1401,7 +1428,7 @@ def checkpoint_tensors(config, name, tensor):
     """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
     if config.get_text_config().model_type == "mistral4" and config.model_type == "mistral3":
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
-    if config.get_text_config().model_type in ("gpt_oss", "mistral4", "gemma4_text"):  # stored as they are
+    if config.get_text_config().model_type in ("gpt_oss", "mistral4", "gemma4_text", "granitemoe_swa"):  # stored as they are
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")

@@ -152,18 +152,24 @@ at::Tensor Embedding::forward(const at::Tensor& ids) const {
   })[0];
 }
 
-RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype)
-    : options_(options) {
-  weight_ = register_parameter("weight", placeholder({dim}, dtype));
+RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype,
+                 bool has_weight)
+    : dim_(dim), options_(options) {
+  if (has_weight) weight_ = register_parameter("weight", placeholder({dim}, dtype));
+}
+
+at::Tensor RmsNorm::factor(const at::Tensor& x) const {
+  return weight_.defined() ? weight_ : at::ones({dim_}, x.options());
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
-  return left(hook_, kernels::rms_norm(entered(hook_, x), weight_, options_));
+  const at::Tensor input = entered(hook_, x);
+  return left(hook_, kernels::rms_norm(input, factor(input), options_));
 }
 
 std::pair<at::Tensor, at::Tensor> RmsNorm::add(const at::Tensor& x,
                                                const at::Tensor& residual) const {
-  return kernels::add_rms_norm(x, residual, weight_, options_);
+  return kernels::add_rms_norm(x, residual, factor(x), options_);
 }
 
 LayerNorm::LayerNorm(int64_t dim, const LayerNormOptions& options, at::ScalarType dtype)

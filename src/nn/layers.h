@@ -153,18 +153,22 @@ class Norm : public torch::nn::Module, public SplittableLayer {
                                                 const at::Tensor& residual) const = 0;
 };
 
-/// RMSNorm: weight [dim].
+/// RMSNorm: weight [dim], or ones in its place where has_weight is false.
 class RmsNorm final : public Norm {
  public:
-  RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype);
+  RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype,
+          bool has_weight = true);
 
   at::Tensor forward(const at::Tensor& x) const override;
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,
                                         const at::Tensor& residual) const override;
-  const at::Tensor& weight() const { return weight_; }
+  const at::Tensor& weight() const { return weight_; }  ///< undefined where it has none
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
+  at::Tensor factor(const at::Tensor& x) const;
+
+  int64_t dim_;
   kernels::NormOptions options_;
   at::Tensor weight_;
   std::shared_ptr<LayerHook> hook_;

@@ -137,25 +137,8 @@ RopeFrequencies proportional(const RopeOptions& options) {
   return out;
 }
 
-}  // namespace
-
-std::optional<RopeType> parse_rope_type(std::string_view name) {
-  using Entry = std::pair<std::string_view, RopeType>;
-  static constexpr std::array<Entry, 7> kTypes = {{{"default", RopeType::kDefault},
-                                                   {"linear", RopeType::kLinear},
-                                                   {"dynamic", RopeType::kDynamic},
-                                                   {"llama3", RopeType::kLlama3},
-                                                   {"yarn", RopeType::kYarn},
-                                                   {"longrope", RopeType::kLongrope},
-                                                   {"proportional", RopeType::kProportional}}};
-  for (const auto& [text, type] : kTypes) {
-    if (text == name) return type;
-  }
-  return std::nullopt;
-}
-
-RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length) {
-  AM_CHECK(options.rotary_dim > 0);
+/// The frequencies of a type, all turning one way.
+RopeFrequencies frequencies_of_type(const RopeOptions& options, int64_t length) {
   switch (options.type) {
     case RopeType::kDefault:
       return {plain(options.theta, options.rotary_dim), 1.0};
@@ -176,6 +159,32 @@ RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length) {
       return proportional(options);
   }
   AM_CHECK(false);
+}
+
+}  // namespace
+
+std::optional<RopeType> parse_rope_type(std::string_view name) {
+  using Entry = std::pair<std::string_view, RopeType>;
+  static constexpr std::array<Entry, 7> kTypes = {{{"default", RopeType::kDefault},
+                                                   {"linear", RopeType::kLinear},
+                                                   {"dynamic", RopeType::kDynamic},
+                                                   {"llama3", RopeType::kLlama3},
+                                                   {"yarn", RopeType::kYarn},
+                                                   {"longrope", RopeType::kLongrope},
+                                                   {"proportional", RopeType::kProportional}}};
+  for (const auto& [text, type] : kTypes) {
+    if (text == name) return type;
+  }
+  return std::nullopt;
+}
+
+RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length) {
+  AM_CHECK(options.rotary_dim > 0);
+  RopeFrequencies out = frequencies_of_type(options, length);
+  if (options.is_reversed) {
+    for (float& value : out.values) value = -value;
+  }
+  return out;
 }
 
 int64_t rope_length_class(const RopeOptions& options, int64_t length) {

@@ -40,6 +40,7 @@ struct RopeOptions {
   /// Queries at position p are multiplied by 1 + beta * log(1 + floor(p / original_max_positions))
   /// (Llama 4, Ministral 3).
   double query_scaling_beta = 0;
+  bool is_reversed = false;          ///< all turn the other way (nanochat)
   int64_t num_turning_pairs = 0;     ///< proportional
   std::vector<double> short_factor;  ///< longrope, rotary_dim / 2 numbers
   std::vector<double> long_factor;   ///< longrope, used beyond original_max_positions

@@ -80,6 +80,17 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"mpt", "attn_config", list("[]"), "attn_config must be an object"},
       {"lfm2", "conv_L_cache", Json(int64_t{0}), "conv_L_cache"},
       {"lfm2", "layer_types", list(R"(["conv", "attention", "conv"])"), "layer_types"},
+      {"granitemoe_swa", "layer_rope_theta", list("[0, 1e4]"),
+       "layer_rope_theta must be a list of 4 numbers, one a layer; 0: the layer does not rotate"},
+      {"mellum", "rope_parameters", list("[]"),
+       "rope_parameters must be an object with one for each type of layer"},
+      {"mellum", "mlp_layer_types", list(R"(["sparse"])"), "mlp_layer_types"},
+      {"mellum", "sliding_window", Json(int64_t{0}), "sliding_window"},
+      {"youtu", "kv_lora_rank", Json(int64_t{0}), "kv_lora_rank"},
+      {"nanochat", "final_logit_softcapping", Json(-1.0), "final_logit_softcapping"},
+      {"afmoe", "score_func", Json("softmax"), "score_func 'softmax' is not built; built: sigmoid"},
+      {"afmoe", "route_norm", Json(false), "route_norm false is not built in this version"},
+      {"afmoe", "n_group", Json(int64_t{2}), "n_group is not built in this version"},
       {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
   for (const auto& [golden, key, value, text] : wrong) {
     Json config = config_of(golden);

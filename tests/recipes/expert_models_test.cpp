@@ -132,7 +132,8 @@ const std::vector<std::string> kFamilies = {"qwen3_moe",        "mixtral",
                                             "solar_open",       "exaone_moe",
                                             "flex_olmo",        "granitemoehybrid",
                                             "deepseek",         "deepseek_padding",
-                                            "lfm2_moe"};
+                                            "lfm2_moe",         "granitemoe_swa",
+                                            "mellum",           "afmoe"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "mixtral",
@@ -152,7 +153,9 @@ const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "laguna_elements_padding",
                                                  "solar_open",
                                                  "exaone_moe",
-                                                 "deepseek"};
+                                                 "deepseek",
+                                                 "mellum",
+                                                 "afmoe"};
 
 /// It is a buffer in the Python models, which no policy casts: rounded, it would choose other
 /// experts.

@@ -21,7 +21,8 @@ std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType 
     case NormKind::kRms:
     case NormKind::kRmsPlusOne: {
       const kernels::NormOptions options{eps, !is_plain && config.norm == NormKind::kRmsPlusOne};
-      return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype);
+      return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype,
+                                           config.has_norm_weight);
     }
     case NormKind::kLayer:
     case NormKind::kLayerPlusOne: {

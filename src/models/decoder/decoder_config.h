@@ -261,7 +261,7 @@ struct DecoderConfig {
   QkNorm qk_norm = QkNorm::kNone;
   bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
   bool has_value_norm = false;   ///< v's heads are divided by their root mean square (Gemma 4)
-  bool has_norm_weight = true;   ///< whether a LayerNorm has a weight
+  bool has_norm_weight = true;   ///< whether the norms of blocks, and the last, have a weight
   bool has_norm_bias = true;     ///< whether a LayerNorm has a bias
   double norm_eps = 1e-6;
   double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps

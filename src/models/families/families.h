@@ -20,6 +20,7 @@ extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGe
     kExaoneMoe, kGemma3Tower, kGraniteSwa, kGptNeo, kGptBigCode, kGptJ, kFalcon, kOpt, kBamba,
     kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
     kChatGlm, kDeepseek, kLfm2, kLfm2Moe, kBloom, kMpt;
+extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -130,6 +131,11 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kLfm2,
                                               &kLfm2Moe,
                                               &kBloom,
-                                              &kMpt};
+                                              &kMpt,
+                                              &kGraniteMoeSwa,
+                                              &kMellum,
+                                              &kYoutu,
+                                              &kNanochat,
+                                              &kAfmoe};
 
 }  // namespace automodel::models::decoder

@@ -13,4 +13,8 @@ moe::MoEConfig read_granite_experts(ConfigReader& reader, const DecoderConfig& c
 DecoderConfig read_granite_kind(ConfigReader& reader,
                                 const CommonDefaults& defaults = {.requires_kv_heads = false});
 
+/// Granite's sinks, which begin as zeros, a window in all but every fourth layer, and a theta a
+/// layer in `layer_rope_theta`. `window` is that of a config.json without `sliding_window`.
+void add_granite_windows(ConfigReader& reader, DecoderConfig& config, int64_t window);
+
 }  // namespace automodel::models::decoder

@@ -21,6 +21,12 @@ DecoderConfig read_granitemoeshared(ConfigReader& reader) {
   return config;
 }
 
+DecoderConfig read_granitemoe_swa(ConfigReader& reader) {
+  DecoderConfig config = read_granitemoeshared(reader);
+  add_granite_windows(reader, config, 128);
+  return config;
+}
+
 constexpr HfNames kNames = {.mlp = "block_sparse_moe",
                             .router = "router.layer",
                             .experts = "",
@@ -56,6 +62,24 @@ extern const Family kGraniteMoeShared{
     .experts_class = "GraniteMoeSharedExperts",
     .read_config = read_granitemoeshared,
     .names = kNames,
+    .flops = gated_flops,
+};
+
+/// Granite MoE with attention sinks, a window in all but every fourth layer, and a theta a layer.
+extern const Family kGraniteMoeSwa{
+    .architecture = "GraniteMoeSWAForCausalLM",
+    .model_type = "granitemoe_swa",
+    .config_class = "GraniteMoeSWAConfig",
+    .layer_class = "GraniteMoeSWADecoderLayer",
+    .experts_class = "GraniteMoeSWAExperts",
+    .read_config = read_granitemoe_swa,
+    .names = {.mlp = "block_sparse_moe",
+              .router = "router",
+              .are_experts_stacked = true,
+              .shared_experts = "shared_mlp",
+              .are_shared_beside = true,
+              .shared_gate_up = "input_linear",
+              .shared_down = "output_linear"},
     .flops = gated_flops,
 };
 
