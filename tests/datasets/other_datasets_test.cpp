@@ -164,6 +164,28 @@ TEST(MockIterableTest, ContinuesExactlyAndOnOtherRanks) {
   EXPECT_NE(flat(whole.next()->input_ids), one_rank[0]);
 }
 
+TEST(MockIterableTest, ContinuesAtTheSameSequenceWithOtherBatches) {
+  MockIterableDatasetConfig config{.seq_len = 8, .num_samples = 10, .batch_size = 4};
+  MockIterableDataset start(config, {});
+  start.next();
+  const Json state = start.state();
+  const std::vector<int64_t> second = flat(start.next()->input_ids);
+  config.batch_size = 2;
+  MockIterableDataset rest(config, {});
+  rest.load_state(state);
+  std::vector<int64_t> found;
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<int64_t> ids = flat(rest.next()->input_ids);
+    found.insert(found.end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(found, second);
+  config.batch_size = 3;
+  MockIterableDataset other(config, {});
+  EXPECT_EQ(error_of<InputError>([&] { other.load_state(state); }),
+            "the saved data position is behind 4 sequences, which are no whole number of batches "
+            "of 3; continue with a batch_size that divides them, as 4 does");
+}
+
 TEST(MockIterableTest, RefusesImpossibleExclusions) {
   MockIterableDatasetConfig config{.vocab_size = 2, .exclude_token_ids = std::vector<int64_t>{2}};
   EXPECT_EQ(error_of<UserError>([&] { config.validate(); }),

@@ -72,14 +72,28 @@ void MockIterableDataset::set_epoch(int64_t epoch) {
 }
 
 Json MockIterableDataset::state() const {
-  return Position{.epoch = epoch_,
-                  .consumed = taken_ * place_.num_replicas,
-                  .is_exhausted = taken_ >= config_.num_samples,
-                  .num_rows = config_.num_samples}
-      .to_json();
+  Json state = Position{.epoch = epoch_,
+                        .consumed = taken_ * place_.num_replicas,
+                        .is_exhausted = taken_ >= config_.num_samples,
+                        .num_rows = config_.num_samples}
+                   .to_json();
+  state["batch_size"] = config_.batch_size;  // of the batches that `consumed` counts
+  return state;
 }
 
-void MockIterableDataset::load_state(const Json& state) {
+void MockIterableDataset::load_state(const Json& saved) {
+  Json state = saved;
+  const Json* batch_size = saved.find("batch_size");
+  if (batch_size != nullptr && batch_size->as_int() != config_.batch_size) {
+    const int64_t sequences = saved.at("consumed").as_int() * batch_size->as_int();
+    if (sequences % config_.batch_size != 0) {
+      throw InputError(cat(
+          "the saved data position is behind ", sequences,
+          " sequences, which are no whole number of batches of ", config_.batch_size,
+          "; continue with a batch_size that divides them, as ", batch_size->as_int(), " does"));
+    }
+    state["consumed"] = sequences / config_.batch_size;
+  }
   const Position position = Position::from_json(state, config_.num_samples, place_.num_replicas);
   epoch_ = position.epoch;
   taken_ = position.is_exhausted ? config_.num_samples : position.consumed / place_.num_replicas;

@@ -40,7 +40,7 @@ void check_matrices(const Recipe& recipe, const tensor::KeyMap& trained, Diagnos
   for (const tensor::ParameterPart& part : trained) {
     if (part.shape.size() == 2) continue;
     diagnostics.error(
-        recipe.optimizer.node,
+        place_of(recipe, "optimizer", "_target_"),
         cat("this optimizer takes matrices alone, and ", part.name, " has ", part.shape.size(),
             " dimension(s); dion.Muon has AdamW for such tensors"));
     return;

@@ -266,7 +266,7 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   check_stored_quantization(recipe, diagnostics);
   for (const std::string& text : models::check_config(config)) {
     // A text that begins with a key that the recipe changed is about what the recipe says.
-    const Node* changed = recipe.model.node.find(text.substr(0, text.find(' ')));
+    const Node* changed = recipe.model.node.find(text.substr(0, text.find_first_of(" :")));
     diagnostics.error(changed != nullptr ? *changed : place, cat("config.json: ", text));
   }
 }
