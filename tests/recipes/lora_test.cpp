@@ -145,6 +145,16 @@ TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
     SCOPED_TRACE(name);
     expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
   }
+  // Without a style for the embedding every rank has the whole head, for all positions.
+  std::string styles =
+      "--distributed.tp_plan={'model.layers.*.self_attn.o_proj': 'rowwise', "
+      "'model.layers.*.mlp.down_proj': 'rowwise'";
+  for (const char* name : {"self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up"}) {
+    styles += cat(", 'model.layers.*.", name, "_proj': 'colwise'");
+  }
+  const std::vector<std::string> whole = {"--distributed.tp_size=2",
+                                          "--distributed.sequence_parallel=true", styles + "}"};
+  expect_equal_records(one, records_of(folder.file("whole"), test::sharded(2, whole), more), 1e-5);
 }
 
 /// The records of a run with DoRA, which `more` asks for afterwards. Its magnitudes begin as the
