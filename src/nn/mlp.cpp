@@ -4,6 +4,11 @@
 
 #include <vector>
 
+#include "core/error.h"
+#include "kernels/layers/xielu.h"
+#include "tensor/dtype.h"
+#include "tensor/shard_spec.h"
+
 namespace automodel::nn {
 
 Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
@@ -29,6 +34,26 @@ Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
                                                           .has_bias = options.has_bias,
                                                           .is_transposed = options.is_transposed},
                                             dtype));
+  if (!options.has_xielu) return;
+  AM_CHECK(!is_gated_);
+  const auto number = [&](const char* name, bool is_trained) {
+    return register_parameter(name, tensor::placeholder({1}, dtype), is_trained);
+  };
+  alpha_p_ = number("alpha_p", true);
+  alpha_n_ = number("alpha_n", true);
+  beta_ = number("beta", false);
+  eps_ = number("eps", false);
+}
+
+at::Tensor Mlp::activated(const at::Tensor& up) const {
+  if (is_gated_) return kernels::gated_activation(up, activation_);
+  if (!alpha_p_.defined()) return kernels::activate(up, activation_);
+  const at::ScalarType wide = tensor::wide_dtype(up.scalar_type());
+  const at::Tensor beta = beta_.to(wide);
+  return kernels::xielu(up, {.positive = at::softplus(alpha_p_.to(wide)),
+                             .negative = beta + at::softplus(alpha_n_.to(wide)),
+                             .beta = beta,
+                             .bound = eps_.to(wide)});
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {
@@ -38,8 +63,7 @@ at::Tensor Mlp::forward(const at::Tensor& x) const {
     up = at::cat({parts[0] * gate_scale_, parts[1]}, -1);
   }
   if (is_gated_) up = kernels::bounded_gate_up(up, gate_bounds_);
-  const at::Tensor out = down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
-                                                       : kernels::activate(up, activation_));
+  const at::Tensor out = down_proj_->forward(activated(up));
   return output_scale_ == 1.0 ? out : out * output_scale_;
 }
 

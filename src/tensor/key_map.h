@@ -16,7 +16,7 @@ struct ParameterPart {
   std::string name;       ///< name in the Hugging Face checkpoint
   std::string parameter;  ///< fqn of the module's parameter
   int64_t row_begin = 0;
-  std::vector<int64_t> shape;  ///< of the Hugging Face tensor
+  std::vector<int64_t> shape;  ///< of the Hugging Face tensor; empty: a number, of [1]
   /// The box of it that the parameter holds (a tensor-parallel piece); empty: all of it.
   std::vector<int64_t> box_offset = {};
   std::vector<int64_t> box_shape = {};

@@ -88,6 +88,7 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"mellum", "sliding_window", Json(int64_t{0}), "sliding_window"},
       {"youtu", "kv_lora_rank", Json(int64_t{0}), "kv_lora_rank"},
       {"nanochat", "final_logit_softcapping", Json(-1.0), "final_logit_softcapping"},
+      {"apertus", "hidden_act", Json("silu"), "hidden_act 'silu' is not in this version; xielu is"},
       {"afmoe", "score_func", Json("softmax"), "score_func 'softmax' is not built; built: sigmoid"},
       {"afmoe", "route_norm", Json(false), "route_norm false is not built in this version"},
       {"afmoe", "n_group", Json(int64_t{2}), "n_group is not built in this version"},

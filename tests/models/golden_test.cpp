@@ -91,7 +91,8 @@ TEST_P(GoldenTest, KeyMapCoversEveryRowOfEveryParameterInOrder) {
     int64_t covered = 0;
     while (part != model->key_map().end() && part->parameter == item.key()) {
       const int64_t numel = tensor::ShardSpec::whole(part->shape).global_numel();
-      EXPECT_EQ(part->row_begin * (numel / part->shape[0]), covered) << part->name;
+      const int64_t rows = part->shape.empty() ? 1 : part->shape[0];
+      EXPECT_EQ(part->row_begin * (numel / rows), covered) << part->name;
       covered += numel;
       ++part;
     }

@@ -388,10 +388,9 @@ class ModuleSplitter final {
   }
 
   void keep_whole(const TpLayer& layer) {
-    const bool sees_part_of_sequence = stream_->is_sequence_split &&
-                                       layer.fqn != model_.plan.embedding &&
-                                       layer.fqn != model_.plan.head &&
-                                       dynamic_cast<nn::TiedHead*>(layer.module) == nullptr;
+    const bool sees_part_of_sequence =
+        stream_->is_sequence_split && layer.fqn != model_.plan.embedding &&
+        layer.fqn != model_.plan.head && dynamic_cast<nn::TiedHead*>(layer.module) == nullptr;
     const bool is_norm_of_heads =
         layer.is_under_heads && dynamic_cast<nn::Norm*>(layer.module) != nullptr;
     const bool is_summed =

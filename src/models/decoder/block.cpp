@@ -128,6 +128,7 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
                                                       .inner_dim = config.intermediate_of(options),
                                                       .activation = config.activation,
                                                       .is_gated = config.is_mlp_gated,
+                                                      .has_xielu = config.has_xielu,
                                                       .has_bias = config.has_mlp_bias,
                                                       .is_transposed = config.is_conv1d,
                                                       .gate_scale = config.mlp_gate_scale,

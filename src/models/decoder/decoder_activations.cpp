@@ -232,7 +232,7 @@ class BlockSizes final {
         config_.is_mlp_gated
             ? activation == Activation::kSilu || activation == Activation::kGeluTanh
             : activation != Activation::kSilu && activation != Activation::kRelu;
-    return has_loop && (is_fused_ || (has_rows_ && config_.is_mlp_gated));
+    return has_loop && !config_.has_xielu && (is_fused_ || (has_rows_ && config_.is_mlp_gated));
   }
   /// Whether backward makes the activation's result from what it was made of.
   bool is_activation_made_again() const {

@@ -274,6 +274,7 @@ struct DecoderConfig {
   double value_scale = 1.0;  ///< of v
 
   bool is_mlp_gated = true;
+  bool has_xielu = false;  ///< xIELU with learned factors is in the activation's place (Apertus)
   bool has_qkv_bias = false;
   double qkv_clip = 0;  ///< bound of |q|, |k| and |v|, before the rotation; 0: none
   /// Rows of the projection's one tensor: of each head of keys the queries that it serves, k and v

@@ -94,6 +94,9 @@ void add_reasons(nn::ParallelPlan& plan, const DecoderConfig& config) {
   if (std::ranges::any_of(config.layers, has_side_experts)) {
     plan.no_tp_reasons.push_back("experts beside an MLP are not split");
   }
+  if (config.has_xielu) {
+    plan.no_tp_reasons.push_back("an MLP's activation (xielu) has factors that all of it share");
+  }
   if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
   if (config.has_recurrence()) {
     plan.no_tp_reasons.push_back("layers that carry a state are not split");

@@ -418,6 +418,14 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOpt
 
 void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
              const HfNames& names, const std::string& hf, const std::string& module) {
+  if (config.has_xielu) {
+    for (const std::string_view learned : {"alpha_p", "alpha_n"}) {
+      builder.add(cat(hf, "act_fn.", learned), cat(module, learned), {1});
+    }
+    for (const std::string_view fixed : {"beta", "eps"}) {
+      builder.add(cat(hf, "act_fn.", fixed), cat(module, fixed), {});
+    }
+  }
   const int64_t size = config.intermediate_of(layer);
   std::vector<std::pair<std::string, int64_t>> rows;
   if (!config.is_mlp_gated) {

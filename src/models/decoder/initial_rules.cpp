@@ -66,6 +66,12 @@ InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
   if (config.are_first_sinks_zero && parameter.ends_with(".attention.sinks")) {
     return InitRule::constant(0.0);
   }
+  if (config.has_xielu) {
+    if (parameter.ends_with(".mlp.alpha_p")) return InitRule::constant(std::log(std::expm1(0.8)));
+    if (parameter.ends_with(".mlp.alpha_n")) return InitRule::constant(std::log(std::expm1(0.3)));
+    if (parameter.ends_with(".mlp.beta")) return InitRule::constant(0.5);
+    if (parameter.ends_with(".mlp.eps")) return InitRule::constant(-1e-6);
+  }
   const double deviation = config.initializer_range == 0 ? 0.02 : config.initializer_range;
   const auto is = [&](std::string_view end) { return parameter.ends_with(end); };
   if (is("bias")) return InitRule::constant(0.0);

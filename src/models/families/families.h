@@ -20,7 +20,7 @@ extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGe
     kExaoneMoe, kGemma3Tower, kGraniteSwa, kGptNeo, kGptBigCode, kGptJ, kFalcon, kOpt, kBamba,
     kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
     kChatGlm, kDeepseek, kLfm2, kLfm2Moe, kBloom, kMpt;
-extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe;
+extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe, kApertus;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -136,6 +136,7 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kMellum,
                                               &kYoutu,
                                               &kNanochat,
-                                              &kAfmoe};
+                                              &kAfmoe,
+                                              &kApertus};
 
 }  // namespace automodel::models::decoder
