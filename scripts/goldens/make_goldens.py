@@ -1262,7 +1262,7 @@ MODELS.update(
     granitemoe_swa=("granitemoe_swa", dict(WINDOWED, intermediate_size=24, num_local_experts=6, num_experts_per_tok=2,
                     shared_intermediate_size=40, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
                     logits_scaling=2.0, layer_rope_theta=[0, 10000.0, 500000.0, 10000.0]), 24),
-    granitemoe_swa_padding=("granitemoe_swa", dict(SIZES, intermediate_size=24, num_local_experts=5, num_experts_per_tok=3,
+    granitemoe_swa_padding=("granitemoe_swa", dict(SIZES, intermediate_size=24, num_local_experts=5, num_experts_per_tok=2,
                             sliding_window=7, layer_types=["sliding_attention", "full_attention"], attention_bias=True,
                             tie_word_embeddings=True, pad_token_id=3), 24),
     mellum=("mellum", dict(MOE, head_dim=12, num_experts=6, sliding_window=6, layer_types=["full_attention",
