@@ -461,11 +461,14 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
     choice.modules.push_back(
         {chosen.layer.name, chosen.pattern, chosen.layer.in_features, chosen.layer.range.count});
     if (config.dropout > 0 && chosen.layer.layer == "lm_head") {
-      choice.findings.push_back({"dropout",
-                                 cat("dropout of an adapter of lm_head is not in this version: its "
-                                     "logits are never whole; exclude_modules: '*lm_head'",
-                                     config.match_all_linear ? " in match_all_linear's place" : ""),
-                                 PeftFinding::Kind::kUnsupported});
+      const std::string& name = chosen.layer.names.front();
+      choice.findings.push_back(
+          {"dropout",
+           cat("dropout of an adapter of the head is not in this version: its "
+               "logits are never whole; exclude_modules: '*",
+               name.substr(name.rfind('.') + 1), "'",
+               config.match_all_linear ? " in match_all_linear's place" : ""),
+           PeftFinding::Kind::kUnsupported});
     }
   }
   if (choice.modules.empty() && choice.findings.empty()) {
