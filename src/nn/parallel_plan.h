@@ -39,6 +39,7 @@ struct ParallelPlan {
   std::vector<TpRule> tp_rules;
   std::vector<TpPair> tp_pairs;
   std::vector<std::string> no_tp_reasons;  ///< reasons to refuse tensor parallelism
+  std::vector<std::string> no_sp_reasons;  ///< reasons to refuse it with sequence parallelism
   std::vector<std::string> no_cp_reasons;  ///< reasons to refuse context parallelism
   std::vector<std::string> no_pp_reasons;  ///< reasons to refuse pipelines
 };

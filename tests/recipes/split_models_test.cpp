@@ -145,11 +145,12 @@ void expect_all_as_whole(int num_ranks, const std::vector<SplitCase>& cases) {
 }
 
 /// Why a golden is not split over two ranks; "" when it can be.
-std::string refusal(const std::string& golden) {
+std::string refusal(const std::string& golden, bool sequence_parallel = false) {
   const auto model = build({golden});
   const distributed::TpModel what = tp_model(*model);
   const auto plan = distributed::plan_layers(
-      *model, what, distributed::get_parallel_plan(what, false), {.tp_size = 2});
+      *model, what, distributed::get_parallel_plan(what, sequence_parallel),
+      {.tp_size = 2, .sequence_parallel = sequence_parallel});
   return plan.findings.empty() ? "" : plan.findings[0].text;
 }
 
@@ -162,6 +163,7 @@ constexpr std::string_view kReasons[] = {
     "all heads share one head of keys, which are the values too",
     "layers that carry a state are not split",
     "attention sinks are not split",
+    "an MLP's activation (xielu) has factors that all of it share",
     "experts beside an MLP are not split",
     "embeddings of each layer (hidden_size_per_layer_input) are not split",
     "num_key_value_heads (1) must be divisible by TP size (2)"};
@@ -267,6 +269,10 @@ TEST(SplitModelsTest, ModelsThatCannotBeSplitSayWhy) {
   EXPECT_EQ(refusal("qwen3_5"),
             "Qwen3_5ForCausalLM cannot be split over tensor-parallel ranks: layers that carry a "
             "state are not split");
+  EXPECT_EQ(refusal("falcon_h1", true),
+            "FalconH1ForCausalLM cannot be split with sequence_parallel: attention and Mamba-2 "
+            "beside it are whole on every rank");
+  EXPECT_EQ(refusal("falcon_h1"), "");
   EXPECT_EQ(refusal("gemma"), "num_key_value_heads (1) must be divisible by TP size (2)");
 }
 

@@ -52,6 +52,10 @@ class LayerPlanner final {
     for (const std::string& reason : model_.plan.no_tp_reasons) {
       add("", cat(model_.architecture, " cannot be split over tensor-parallel ranks: ", reason));
     }
+    for (const std::string& reason : model_.plan.no_sp_reasons) {
+      if (!use_.sequence_parallel) break;
+      add("", cat(model_.architecture, " cannot be split with sequence_parallel: ", reason));
+    }
     try {
       validate_tp_mesh(model_, use_.tp_size);
     } catch (const UserError& error) {
@@ -215,7 +219,7 @@ class LayerPlanner final {
                              short_names(first), ": use rowwise_rep"));
     } else if (ends_in_part) {
       add(where(second), "every rank needs all of its output features: use rowwise or colwise_rep");
-    } else if (use_.sequence_parallel) {
+    } else if (use_.sequence_parallel && model_.plan.no_sp_reasons.empty()) {
       const bool is_whole = in == nullptr && out == nullptr && !first.is_under_heads;
       const bool is_split = in != nullptr && in->kind == StyleKind::kColwise && out != nullptr &&
                             out->kind == StyleKind::kRowwise;

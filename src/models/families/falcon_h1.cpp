@@ -105,6 +105,7 @@ DecoderConfig read_falcon_h1(ConfigReader& reader) {
 nn::ParallelPlan falcon_h1_plan(const DecoderConfig& config) {
   nn::ParallelPlan plan = make_parallel_plan(config);
   plan.no_tp_reasons.clear();
+  plan.no_sp_reasons = {"attention and Mamba-2 beside it are whole on every rank"};
   std::erase_if(plan.tp_rules, [](const nn::TpRule& rule) {
     return rule.pattern.find(".attention.") != std::string::npos;
   });
