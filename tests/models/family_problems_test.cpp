@@ -220,8 +220,8 @@ TEST(FamilyProblemsTest, SlopesOfDistancesAreThoseOfTheClasses) {
   const auto slopes = [](Json config) {
     return options_of(*build_causal_lm(config, at::kFloat)).distance_slopes;
   };
-  const auto near = [](std::vector<double> wanted) {
-    return testing::Pointwise(testing::DoubleNear(1e-12), std::move(wanted));
+  const auto near = [](const std::vector<double>& wanted) {
+    return testing::Pointwise(testing::DoubleNear(1e-12), wanted);
   };
   EXPECT_THAT(slopes(config_of("bloom")), near({0.25, 0.0625, 0.015625, 0.00390625}));
   EXPECT_THAT(slopes(config_of("bloom_padding")),
