@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
 #include <string>
 #include <tuple>
 
@@ -214,6 +216,22 @@ TEST(FamilyProblemsTest, SinksOfGraniteBeginAsZeros) {
     EXPECT_EQ(rule.a, 0) << name;
   }
   EXPECT_EQ(num_sinks, 4);
+}
+
+TEST(FamilyProblemsTest, FactorsOfXieluBeginAsTheClasses) {
+  const auto model = build_causal_lm(config_of("apertus"), at::kFloat);
+  std::map<std::string, double> found;
+  const std::string mlp = "model.layers.1.mlp.";
+  for (const auto& [name, rule] : model->initial_values()) {
+    if (!name.starts_with(mlp) || name.ends_with(".weight")) continue;
+    EXPECT_EQ(rule.kind, tensor::InitRule::Kind::kConstant) << name;
+    found[name.substr(mlp.size())] = rule.a;
+  }
+  ASSERT_EQ(found.size(), 4);
+  EXPECT_NEAR(std::log1p(std::exp(found["alpha_p"])), 0.8, 1e-12);
+  EXPECT_NEAR(std::log1p(std::exp(found["alpha_n"])), 0.3, 1e-12);
+  EXPECT_EQ(found["beta"], 0.5);
+  EXPECT_EQ(found["eps"], -1e-6);
 }
 
 TEST(FamilyProblemsTest, SlopesOfDistancesAreThoseOfTheClasses) {

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "tensor/dtype.h"
-
 namespace automodel::kernels {
 
 namespace {

@@ -375,6 +375,16 @@ void add_upper_windows(ConfigReader& reader, DecoderConfig& config) {
               [&](int64_t layer) { return layer >= first; });
 }
 
+void rotate_windows_alone(DecoderConfig& config, const std::vector<bool>& sliding) {
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (!sliding[i]) config.layers[i].rope = -1;
+  }
+}
+
+void set_ropes_by_window(DecoderConfig& config, const std::vector<bool>& sliding) {
+  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+}
+
 void set_window(DecoderConfig& config, int64_t window) {
   for (LayerOptions& layer : config.layers) layer.window = window;
 }

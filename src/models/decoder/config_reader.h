@@ -136,6 +136,12 @@ void add_upper_windows(ConfigReader& reader, DecoderConfig& config);
 /// Sets the window in the layers for which `sliding` is true.
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding);
 
+/// Takes the rotation from the layers for which `sliding` is false.
+void rotate_windows_alone(DecoderConfig& config, const std::vector<bool>& sliding);
+
+/// Gives the layers for which `sliding` is true rope 1, the others rope 0.
+void set_ropes_by_window(DecoderConfig& config, const std::vector<bool>& sliding);
+
 /// Sets the window in every layer; 0: none.
 void set_window(DecoderConfig& config, int64_t window);
 

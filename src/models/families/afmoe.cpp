@@ -56,9 +56,7 @@ DecoderConfig read_afmoe(ConfigReader& reader) {
   const std::vector<bool> sliding =
       add_windows(reader, config, reader.size("sliding_window", 1024),
                   [&](int64_t layer) { return (layer + 1) % pattern != 0; });
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    if (!sliding[i]) config.layers[i].rope = -1;
-  }
+  rotate_windows_alone(config, sliding);
   add_afmoe_experts(reader, config);
   refuse_other_routing(reader);
   return config;

@@ -13,9 +13,7 @@ DecoderConfig read_cohere2(ConfigReader& reader) {
   const std::vector<bool> slides =
       add_windows(reader, config, reader.size("sliding_window", 4096),
                   [&](int64_t layer) { return (layer + 1) % pattern != 0; });
-  for (size_t i = 0; i < slides.size(); ++i) {
-    if (!slides[i]) config.layers[i].rope = -1;
-  }
+  rotate_windows_alone(config, slides);
   return config;
 }
 

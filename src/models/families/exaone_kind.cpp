@@ -15,9 +15,7 @@ DecoderConfig read_exaone_kind(ConfigReader& reader) {
   const std::vector<bool> sliding =
       add_windows(reader, config, reader.size("sliding_window", 4096),
                   [&](int64_t layer) { return (layer + 1) % period != 0; });
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    if (!sliding[i]) config.layers[i].rope = -1;
-  }
+  rotate_windows_alone(config, sliding);
   return config;
 }
 

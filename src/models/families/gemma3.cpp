@@ -18,7 +18,7 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
   config.ropes = {read_rope(reader, full, config, {.theta = 1e6}),
                   read_rope(reader, parameters("sliding_attention"), config,
                             {.theta = 1e4, .theta_key = "rope_local_base_freq"})};
-  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+  set_ropes_by_window(config, sliding);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ void add_laguna_ropes(ConfigReader& reader, DecoderConfig& config,
       read_rope(reader, full, config,
                 {.theta = 5e5, .has_partial_default = true, .partial_default = full ? 1.0 : 0.5}),
       read_rope(reader, windowed, config, {.has_partial_default = true})};
-  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+  set_ropes_by_window(config, sliding);
 }
 
 /// Each layer's number of query heads.

@@ -21,7 +21,7 @@ void add_mellum_ropes(ConfigReader& reader, DecoderConfig& config,
     return read_rope(reader, found, config, {.theta = theta, .theta_key = ""});
   };
   config.ropes = {rope("full_attention", 5e5), rope("sliding_attention", 1e4)};
-  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+  set_ropes_by_window(config, sliding);
 }
 
 DecoderConfig read_mellum(ConfigReader& reader) {

@@ -105,7 +105,7 @@ void add_mimo_ropes(ConfigReader& reader, DecoderConfig& config, const std::vect
   config.ropes = {rope("full_attention", 5e6, "rope_theta"),
                   rope("sliding_attention", 1e4, "swa_rope_theta")};
   if (reader.has("rope_scaling")) reader.problem("rope_scaling is not built for this family");
-  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+  set_ropes_by_window(config, sliding);
 }
 
 void add_mimo_experts(ConfigReader& reader, DecoderConfig& config) {
