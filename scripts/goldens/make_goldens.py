@@ -1255,6 +1255,15 @@ MODELS.update(
             num_attention_heads=2, image_size=16, patch_size=8), mm_tokens_per_image=4, tie_word_embeddings=True),
         24,
     ),
+    llama4_tower=(
+        "llama4",
+        dict(text_config=dict(SIZES, model_type="llama4_text", head_dim=12, intermediate_size=24, intermediate_size_mlp=40,
+                              num_local_experts=2, moe_layers=[1], no_rope_layers=[1, 0], attention_chunk_size=8),
+             vision_config=dict(model_type="llama4_vision_model", hidden_size=16, intermediate_size=64, num_hidden_layers=1,
+                                num_attention_heads=2, image_size=16, patch_size=4, vision_output_dim=16,
+                                projector_input_dim=16, projector_output_dim=16, pixel_shuffle_ratio=0.5)),
+        24,
+    ),
     granite_swa=("granite_swa", dict(WINDOWED, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
                  logits_scaling=2.0, layer_rope_theta=[0, 10000.0, 500000.0, 10000.0]), 24),
     granite_swa_padding=("granite_swa", dict(SIZES, sliding_window=7, layer_types=["sliding_attention", "full_attention"],
@@ -1281,6 +1290,23 @@ MODELS.update(
     apertus=("apertus", dict(SIZES), 24),
     apertus_padding=("apertus", dict(SIZES, num_hidden_layers=3, attention_bias=True, tie_word_embeddings=True,
                      rope_parameters=dict(rope_type="default", rope_theta=10000.0), pad_token_id=3), 24),
+    llama4=("llama4_text", dict(SIZES, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+            intermediate_size=24, intermediate_size_mlp=40, num_local_experts=4, interleave_moe_layer_step=2,
+            attention_chunk_size=7, floor_scale=4, attn_scale=0.3), 24),
+    llama4_padding=("llama4_text", dict(SIZES, num_hidden_layers=3, head_dim=16, intermediate_size=24,
+                    intermediate_size_mlp=40, num_local_experts=4, num_experts_per_tok=2, attention_chunk_size=13,
+                    no_rope_layers=[1, 1, 1], use_qk_norm=False, attention_bias=True, attn_temperature_tuning=False,
+                    rope_parameters=dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0,
+                    high_freq_factor=4.0, original_max_position_embeddings=16), pad_token_id=3), 24),
+    cohere2_moe=("cohere2_moe", dict(SIZES, logit_scale=0.5, num_hidden_layers=4, head_dim=12, intermediate_size=24,
+                 num_experts=5, sliding_window=7, sliding_window_pattern=3, num_shared_experts=2, first_k_dense_replace=1,
+                 prefix_dense_intermediate_size=40), 24),
+    cohere2_moe_padding=("cohere2_moe", dict(SIZES, logit_scale=0.8, num_hidden_layers=3, head_dim=16, intermediate_size=40,
+                         num_experts=4, sliding_window=9, expert_selection_fn="sigmoid", num_shared_experts=1,
+                         rms_norm_eps=1e-5, shared_expert_combination_strategy="sum", attention_bias=True,
+                         tie_word_embeddings=False, mlp_layer_types=["dense", "sparse", "sparse"],
+                         prefix_dense_intermediate_size=40, pad_token_id=3,
+                         layer_types=["full_attention", "sliding_attention", "sliding_attention"]), 24),
     nanochat=("nanochat", dict(SIZES), 24),
     nanochat_padding=("nanochat", dict(SIZES, attention_bias=True, final_logit_softcapping=4.0, tie_word_embeddings=True,
                       pad_token_id=3), 24),
@@ -1431,7 +1457,7 @@ def checkpoint_tensors(config, name, tensor):
     """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
     if config.get_text_config().model_type == "mistral4" and config.model_type == "mistral3":
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
-    if config.get_text_config().model_type in ("gpt_oss", "mistral4", "gemma4_text", "granitemoe_swa"):  # stored as they are
+    if config.get_text_config().model_type in ("gpt_oss", "mistral4", "gemma4_text", "granitemoe_swa", "llama4_text"):  # stored as they are
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")

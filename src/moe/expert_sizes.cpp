@@ -71,6 +71,13 @@ int64_t ExpertSizes::some_choices(int64_t dim) const {
   return choices(dim) * std::min(kAtOnce, num_experts) / num_experts;
 }
 
+/// The inputs of all choices, each times its weight, and the indices of their sums.
+int64_t ExpertSizes::weighted_inputs() const {
+  if (!config_.are_inputs_weighted) return 0;
+  const int64_t k = config_.n_activated_experts;
+  return rows(config_.expert_dim()) * k + num_rows_ * k * 16;
+}
+
 int64_t ExpertSizes::kept() const {
   const int64_t k = config_.n_activated_experts;
   const int64_t e = tokens_.element_size;
@@ -82,7 +89,8 @@ int64_t ExpertSizes::kept() const {
   const int64_t travelled = is_split() ? rows(config_.expert_dim() + k) + num_rows_ * 8 : 0;
   // Where tokens travel, experts keep those that arrived instead of the first projection's output.
   const int64_t latents = tokens_.num_tokens * config_.moe_latent_size * e * (is_split() ? 1 : 2);
-  return router + shared + order + choices(config_.expert_width()) + travelled + latents;
+  return router + shared + order + choices(config_.expert_width()) + travelled + latents +
+         weighted_inputs();
 }
 
 int64_t ExpertSizes::forward_working() const {

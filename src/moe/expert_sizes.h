@@ -34,6 +34,7 @@ class ExpertSizes final {
  private:
   bool is_split() const { return tokens_.num_expert_ranks > 1; }
   int64_t rows(int64_t dim) const { return num_rows_ * dim * tokens_.element_size; }
+  int64_t weighted_inputs() const;
   int64_t choices(int64_t dim) const { return num_choices_ * dim * tokens_.element_size; }
   /// Bytes of the choices that are computed at once, `dim` numbers each.
   int64_t some_choices(int64_t dim) const;

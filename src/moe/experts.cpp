@@ -1,6 +1,6 @@
 #include "moe/experts.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include "core/error.h"
 #include "tensor/shard_spec.h"
@@ -31,6 +31,19 @@ kernels::ExpertOptions kernel_options(const MoEConfig& config) {
       break;
   }
   return options;
+}
+
+/// The sums over each token's experts, of which each reads the token x [M, D] times its weight
+/// [M, j].
+at::Tensor of_weighted_inputs(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& weights,
+                              const kernels::ExpertWeights& experts,
+                              const kernels::ExpertOptions& options) {
+  const at::Tensor rows =
+      (x.unsqueeze(1) * weights.to(x.scalar_type()).unsqueeze(-1)).flatten(0, 1);
+  const at::Tensor own = ids.reshape({-1, 1});
+  const at::Tensor out =
+      kernels::expert_mlp(rows, own, at::ones_like(own, weights.options()), experts, options);
+  return out.unflatten(0, ids.sizes()).sum(1);
 }
 
 }  // namespace
@@ -76,7 +89,10 @@ at::Tensor Experts::forward(const nn::DispatchedTokens& tokens) const {
                                    narrowed.of(weights_.down), narrowed.of(weights_.down_bias)};
     weights.gate = narrowed.of(weights_.gate);
     if (weights_.lora.is_there()) weights.lora = adapters(weights.up.scalar_type());
-    return nn::TensorList{kernels::expert_mlp(narrowed.of(in[0]), ids, in[1], weights, options_)};
+    const at::Tensor x = narrowed.of(in[0]);
+    return nn::TensorList{config_.are_inputs_weighted
+                              ? of_weighted_inputs(x, ids, in[1], weights, options_)
+                              : kernels::expert_mlp(x, ids, in[1], weights, options_)};
   })[0];
 }
 

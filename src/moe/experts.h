@@ -30,7 +30,7 @@ class Experts final : public torch::nn::Module,
  public:
   Experts(const MoEConfig& config, at::ScalarType dtype);
 
-  /// The weighted sum of the chosen experts [M, D] for each token.
+  /// The sum of the chosen experts [M, D] for each token, of weighted results or weighted inputs.
   at::Tensor forward(const nn::DispatchedTokens& tokens) const;
 
   /// Adds adapters to both products of every expert: parameters lora_gate_and_up_A [E, r, D],

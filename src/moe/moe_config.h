@@ -39,9 +39,12 @@ struct MoEConfig {
 
   ScoreFunction score_func = ScoreFunction::kSoftmax;
   bool softmax_before_topk = false;
+  /// The greatest logits choose, not the scores made of them: sigmoids of large ones are equal.
+  bool is_choice_by_logits = false;
   bool norm_topk_prob = false;   ///< chosen scores are divided by their sum
   double topk_norm_eps = 1e-20;  ///< that is added to the sum
   double route_scale = 1.0;
+  bool are_inputs_weighted = false;  ///< weights multiply what experts read, not their results
   bool router_bias = false;
   bool is_router_float32 = false;    ///< logits are float32, whatever the model's dtype
   bool has_correction_bias = false;  ///< e_score_correction_bias, float32, changed by the load
@@ -62,8 +65,9 @@ struct MoEConfig {
   kernels::GateBounds gate_bounds = {};         ///< of routed experts' gated activation
   kernels::GateBounds shared_gate_bounds = {};  ///< of the shared MLP's
 
-  bool shared_expert_bias = false;      ///< biases of the shared MLP
-  bool shared_expert_gate = false;      ///< the shared MLP's result is multiplied by a sigmoid gate
+  bool is_shared_averaged = false;  ///< the mean of the shared and the others' result, not the sum
+  bool shared_expert_bias = false;  ///< biases of the shared MLP
+  bool shared_expert_gate = false;  ///< the shared MLP's result is multiplied by a sigmoid gate
   int64_t shared_expert_inter_dim = 0;  ///< of one shared expert; 0: moe_inter_dim
   kernels::Activation shared_expert_activation = kernels::Activation::kSilu;
 

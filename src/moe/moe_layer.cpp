@@ -51,7 +51,9 @@ at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask
   const at::Tensor combined = dispatcher_->combine(experts_->forward(dispatched), dispatched);
   const at::Tensor out =
       (fc2_latent_proj_ ? fc2_latent_proj_->forward(combined) : combined).view(x.sizes());
-  return shared_experts_ ? out + shared(x) : out;
+  if (!shared_experts_) return out;
+  const at::Tensor sum = out + shared(x);
+  return experts_->config().is_shared_averaged ? sum * 0.5 : sum;
 }
 
 }  // namespace automodel::moe

@@ -103,7 +103,7 @@ at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits,
                           const at::Tensor& token_ids) const {
   const at::NoGradGuard no_grad;
   if (tid2eid_.defined()) return looked_up(token_ids);
-  at::Tensor ranking = weighs_by_logits() ? logits : scores;
+  at::Tensor ranking = weighs_by_logits() || config().is_choice_by_logits ? logits : scores;
   if (e_score_correction_bias_.defined()) ranking = ranking + e_score_correction_bias_;
   if (config().score_func != ScoreFunction::kSqrtSoftplus) {
     ranking = limited_to_groups(ranking, config());

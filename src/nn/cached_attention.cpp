@@ -34,12 +34,13 @@ void CachedAttention::forget() {
   next_layer_ = 0;
 }
 
-at::Tensor CachedAttention::visible_keys(int64_t window) {
-  at::Tensor& visible = visible_[window];
+at::Tensor CachedAttention::visible_keys(int64_t window, int64_t chunk) {
+  at::Tensor& visible = visible_[{window, chunk}];
   if (visible.defined()) return visible;
   std::vector<int64_t> bounds;
   for (const int64_t length : lengths_) {
-    bounds.push_back(window > 0 ? std::max<int64_t>(length - window, 0) : 0);
+    const int64_t of_window = window > 0 ? std::max<int64_t>(length - window, 0) : 0;
+    bounds.push_back(chunk > 0 ? (length - 1) / chunk * chunk : of_window);
     bounds.push_back(length);
   }
   visible = at::tensor(bounds).view({-1, 1, 2});
@@ -76,7 +77,7 @@ kernels::AttentionResult CachedAttention::attend(const at::Tensor& q, const at::
   keep(layer.values, v);
   const int64_t longest = std::ranges::max(lengths_);
   kernels::AttentionOptions of_last = options;
-  of_last.visible_keys = visible_keys(options.window);
+  of_last.visible_keys = visible_keys(options.window, options.chunk);
   return kernels::attention_of_last(q, layer.keys.narrow(1, 0, longest),
                                     layer.values.narrow(1, 0, longest), of_last);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "nn/attention_core.h"
@@ -38,7 +39,7 @@ class CachedAttention final : public AttentionCore {
     at::Tensor keys, values;
   };
   /// [B, 1, 2]: the keys that each sequence's newest token sees.
-  at::Tensor visible_keys(int64_t window);
+  at::Tensor visible_keys(int64_t window, int64_t chunk);
   void keep(at::Tensor& kept, const at::Tensor& newest) const;
 
   std::shared_ptr<AttentionCore> whole_;
@@ -46,7 +47,8 @@ class CachedAttention final : public AttentionCore {
   bool is_beginning_ = false;     ///< the forward has the sequences' beginnings
   std::vector<Layer> layers_;
   size_t next_layer_ = 0;
-  std::map<int64_t, at::Tensor> visible_;  ///< of this forward, by window
+  std::map<std::pair<int64_t, int64_t>, at::Tensor> visible_;  ///< of this forward, by window and
+                                                               ///< chunk
 };
 
 }  // namespace automodel::nn

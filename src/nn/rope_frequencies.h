@@ -25,7 +25,8 @@ std::optional<RopeType> parse_rope_type(std::string_view name);
 struct RopeOptions {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
-  int64_t rotary_dim = 0;              ///< number of leading dims of a head that rotate
+  int64_t rotary_dim = 0;  ///< number of leading dims of a head that rotate; 0: queries are scaled
+                           ///< and nothing rotates
   int64_t max_positions = 0;           ///< max_position_embeddings
   int64_t original_max_positions = 0;  ///< llama3, yarn, longrope: before extension
   std::optional<double> factor;        ///< yarn, longrope: max / original when absent
@@ -37,9 +38,11 @@ struct RopeOptions {
   double mscale_all_dim = 0;           ///< yarn; 0: absent
   bool is_truncated = true;            ///< yarn: the band's borders are whole numbers
   std::optional<double> attention_factor;
-  /// Queries at position p are multiplied by 1 + beta * log(1 + floor(p / original_max_positions))
+  /// Queries at position p are multiplied by 1 + beta * log(1 + floor((p + first) / period))
   /// (Llama 4, Ministral 3).
   double query_scaling_beta = 0;
+  int64_t query_scaling_period = 1;
+  int64_t query_scaling_first = 0;   ///< what the first position counts as: 0 or 1
   bool is_reversed = false;          ///< all turn the other way (nanochat)
   int64_t num_turning_pairs = 0;     ///< proportional
   std::vector<double> short_factor;  ///< longrope, rotary_dim / 2 numbers

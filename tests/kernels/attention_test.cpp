@@ -2,10 +2,12 @@
 
 #include <memory>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "kernels/attention/attention_block.h"
 #include "kernels/differentiation.h"
 #include "support/allocation_counter.h"
+#include "support/errors.h"
 
 namespace automodel::kernels {
 namespace {
@@ -347,6 +349,52 @@ TEST(CausalAttention, TakesKeysInSeveralRunsByThePlainPath) {
     EXPECT_TRUE(at::equal(causal_attention(qkv[0], qkv[1], qkv[2], options).out,
                           causal_attention_reference(qkv[0], qkv[1], qkv[2], options).out));
   }
+}
+
+/// [2, S]: a number for each chunk of each document, counted from its first token that is not
+/// padding, of which the first row begins with `num_padding`.
+at::Tensor chunk_ids(int64_t length, int64_t document, int64_t chunk, int64_t num_padding) {
+  const at::Tensor places = at::arange(length, at::kLong);
+  const at::Tensor first = (places - num_padding).clamp_min(0);
+  const auto row = [&](const at::Tensor& counted) {
+    return counted.remainder(document).floor_divide(chunk) + places.floor_divide(document) * 1000;
+  };
+  return at::stack({num_padding > 0 ? first.floor_divide(chunk) : row(places), row(places)});
+}
+
+TEST(CausalAttention, OfChunksIsThatOfDocumentsAsLong) {
+  const auto expect_same = [](const AttentionOptions& by_chunk, const AttentionOptions& by_ids) {
+    const Tensors qkv = inputs(150);
+    for (const Path path : {causal_attention, causal_attention_reference}) {
+      EXPECT_TRUE(at::equal(path(qkv[0], qkv[1], qkv[2], by_chunk).out,
+                            path(qkv[0], qkv[1], qkv[2], by_ids).out));
+    }
+    expect_match(by_chunk, qkv);
+  };
+  for (const int64_t chunk : {2, 7, 64, 149}) {
+    SCOPED_TRACE(chunk);
+    expect_same({.chunk = chunk}, {.document_ids = chunk_ids(150, 150, chunk, 0)});
+    const at::Tensor ids = at::arange(150, at::kLong).floor_divide(40).expand({2, 150});
+    expect_same({.chunk = chunk, .document_ids = ids},
+                {.document_ids = chunk_ids(150, 40, chunk, 0)});
+    const at::Tensor mask = padding(150, {13, 0}, false);
+    expect_same({.chunk = chunk, .padding_mask = mask},
+                {.padding_mask = mask, .document_ids = chunk_ids(150, 150, chunk, 13)});
+  }
+}
+
+TEST(CausalAttention, OfAChunkAsLongAsTheSequenceIsThatWithout) {
+  const Tensors qkv = inputs(70);
+  EXPECT_TRUE(at::equal(causal_attention(qkv[0], qkv[1], qkv[2], {.chunk = 70}).out,
+                        causal_attention(qkv[0], qkv[1], qkv[2], {}).out));
+}
+
+TEST(CausalAttention, OfChunksTakesDocumentsInOneRunAlone) {
+  const Tensors qkv = inputs(70);
+  const AttentionOptions options{.chunk = 9, .document_ids = at::remainder(documents(70), 2)};
+  EXPECT_THAT(
+      test::error_of<UnsupportedError>([&] { causal_attention(qkv[0], qkv[1], qkv[2], options); }),
+      testing::HasSubstr("attention by chunks takes documents that are one run"));
 }
 
 TEST(CausalAttention, GivesTheLogOfTheSumOfExponentials) {

@@ -9,6 +9,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "models/decoder/decoder_model.h"
+#include "models/flops.h"
 #include "models/read_config.h"
 #include "support/temporary_directory.h"
 
@@ -655,6 +656,42 @@ TEST(Mistral4ConfigTest, TheRotatedPartIsThatOfTheSizes) {
   const nn::RopeOptions& rope = dynamic_cast<decoder::DecoderModel&>(*model).config().ropes.front();
   EXPECT_EQ(rope.rotary_dim, 8);
   EXPECT_EQ(rope.query_scaling_beta, 0.1);
+}
+
+TEST(Llama4ConfigTest, ReleasesNameLayersInTheirWay) {
+  const auto layers_of = [](const Json& config) {
+    std::string text;
+    for (const decoder::LayerOptions& layer :
+         options_of(*build_causal_lm(config, at::kFloat)).layers) {
+      text += cat(layer.rope, "/", layer.chunk, layer.is_moe ? "e " : " ");
+    }
+    return text;
+  };
+  Json config = config_of("llama4");
+  const std::string saved = layers_of(config);
+  EXPECT_EQ(saved, "0/7 0/7e 0/7 1/0e ");
+  for (const char* key : {"layer_types", "moe_layers", "no_rope_layers"}) config.erase(key);
+  EXPECT_EQ(layers_of(config), saved);
+  config["no_rope_layers"] = Json(Json::Array{});  // Scout's
+  config["attn_temperature_tuning"] = Json(int64_t{4});
+  EXPECT_EQ(layers_of(config), saved);
+  config["attn_temperature_tuning"] = Json(int64_t{0});
+  EXPECT_EQ(layers_of(config), "0/7 0/7e 0/7 -1/0e ");
+  config["interleave_moe_layer_step"] = Json(int64_t{1});
+  config["no_rope_layer_interval"] = Json(int64_t{2});
+  config.erase("attention_chunk_size");
+  EXPECT_EQ(layers_of(config), "0/8192e -1/0e 0/8192e -1/0e ");
+}
+
+TEST(Llama4ConfigTest, OperationsCountTheKeysOfAChunk) {
+  Json config = config_of("llama4");
+  const auto per_key = [&](int64_t chunk) {
+    config["attention_chunk_size"] = Json(chunk);
+    return training_flops(config)(1, 20);
+  };
+  // Three layers have chunks, of 7, 7 and 6 tokens, in the place of one of 20.
+  const double dims = 2 * 4 * 12;
+  EXPECT_DOUBLE_EQ(per_key(20) - per_key(7), 6 * dims * 3 * (210 - 28 - 28 - 21));
 }
 
 TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {

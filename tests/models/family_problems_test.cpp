@@ -94,6 +94,20 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"afmoe", "score_func", Json("softmax"), "score_func 'softmax' is not built; built: sigmoid"},
       {"afmoe", "route_norm", Json(false), "route_norm false is not built in this version"},
       {"afmoe", "n_group", Json(int64_t{2}), "n_group is not built in this version"},
+      {"llama4", "no_rope_layers", list("[1, 0]"), "no_rope_layers must be a list of 4 numbers"},
+      {"llama4", "layer_types", list(R"(["sliding_attention", "a", "b", "c"])"),
+       "layer_types holds 'sliding_attention'; known here: full_attention, chunked_attention"},
+      {"llama4", "attention_chunk_size", Json(),
+       "attention_chunk_size is null, but some layers are of chunked_attention"},
+      {"llama4", "moe_layers", list("[4]"), "moe_layers must be a list of numbers of layers, 0 to"},
+      {"llama4", "router_jitter_noise", Json(0.1), "router_jitter_noise"},
+      {"llama4", "floor_scale", Json(int64_t{0}), "floor_scale"},
+      {"llama4_tower", "text_config", Json("a"), "text_config is missing"},
+      {"cohere2_moe", "expert_selection_fn", Json("top"),
+       "expert_selection_fn 'top' is not known; softmax, sigmoid"},
+      {"cohere2_moe", "shared_expert_combination_strategy", Json("max"),
+       "shared_expert_combination_strategy 'max' is not known; average, sum"},
+      {"cohere2_moe", "prefix_dense_intermediate_size", Json(), "prefix_dense_intermediate_size"},
       {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
   for (const auto& [golden, key, value, text] : wrong) {
     Json config = config_of(golden);

@@ -182,6 +182,9 @@ constexpr std::pair<std::string_view, const char*> kRefusals[] = {
     {"deepseek_v32", kIndexer},
     {"glm_moe_dsa", kIndexer},
     {"llada", kBothDirections},
+    {"llama4",
+     "attention to the tokens of a query's own chunk (attention_chunk_size) is not in this version "
+     "with cp_size > 1"},
     {"deepseek_v4",
      "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
      "with cp_size > 1"}};

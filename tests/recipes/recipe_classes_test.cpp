@@ -142,7 +142,8 @@ TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
         "hunyuan_v1_moe", "deepseek_v4",      "olmoe",           "deepseek_v2", "dots1",
         "granitemoe",     "granitemoeshared", "step3p5",         "laguna",      "mimo_v2_flash",
         "solar_open",     "exaone_moe",       "flex_olmo",       "deepseek",    "granitemoehybrid",
-        "lfm2_moe",       "granitemoe_swa",   "mellum",          "afmoe"}) {
+        "lfm2_moe",       "granitemoe_swa",   "mellum",          "afmoe",       "llama4",
+        "llama4_tower",   "cohere2_moe"}) {
     const std::string experts = table.of_model(golden_model(golden)->architecture()).experts;
     EXPECT_TRUE(table.path_of(experts, "experts").has_value()) << golden;
   }

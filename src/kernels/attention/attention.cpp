@@ -126,6 +126,20 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   }
 };
 
+/// The keys that padding, documents and chunks leave visible, as of visible_keys(). Throws
+/// UnsupportedError for chunks of documents that are not one run of tokens each.
+std::optional<at::Tensor> chunked_keys(const at::Tensor& q, const AttentionOptions& options) {
+  const std::optional<at::Tensor> visible =
+      visible_keys(options.padding_mask, options.document_ids);
+  if (options.chunk == 0 || options.chunk >= q.size(1)) return visible;
+  if (!visible) {
+    throw UnsupportedError(
+        "attention by chunks takes documents that are one run of tokens each, padded at their ends "
+        "alone; here padding is inside a document, or a document begins again");
+  }
+  return chunks_of(*visible, q, options.chunk);
+}
+
 /// True where a query may see a key: [1 or B, 1, Q, T].
 at::Tensor visible(const at::Tensor& q, int64_t num_keys, const AttentionOptions& options) {
   const int64_t length = q.size(1);
@@ -143,6 +157,12 @@ at::Tensor visible(const at::Tensor& q, int64_t num_keys, const AttentionOptions
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
     mask = mask.logical_and(ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1));
+  }
+  if (options.chunk > 0 && options.chunk < length) {
+    const at::Tensor runs = chunked_keys(q, options)->to(q.device()).unsqueeze(1);
+    const at::Tensor keys = at::arange(num_keys, of_positions);
+    mask = mask.logical_and(keys.ge(runs.narrow(-1, 0, 1)))
+               .logical_and(keys.lt(runs.narrow(-1, 1, 1)));
   }
   if (options.chosen_keys.defined()) {
     const at::Tensor is_chosen = at::zeros({q.size(0), length, length}, mask.options());
@@ -204,8 +224,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   if (options.dropout.mask.drops() && (is_chosen_on_cpu || !has_attention_dropout(q))) {
     return std::nullopt;
   }
-  const std::optional<at::Tensor> visible =
-      visible_keys(options.padding_mask, options.document_ids);
+  const std::optional<at::Tensor> visible = chunked_keys(q, options);
   if (!visible) return std::nullopt;
   AttentionBlock block;
   block.scale = scale_of(options, q);
@@ -224,6 +243,8 @@ AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const
                                  const AttentionOptions& options) {
   AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
   AM_CHECK(options.is_causal || options.window == 0, "a window is of the tokens before a query");
+  AM_CHECK(options.chunk == 0 || (options.is_causal && options.window == 0),
+           "chunks are of the tokens before a query, without a window");
   if (is_fusable({q, k, v}) || !q.device().is_cpu()) {
     if (auto result = causal_attention_by_blocks(q, k, v, options)) return *result;
   }

@@ -32,7 +32,10 @@ struct AttentionOptions {
   double scale = 0;       ///< 0: 1 / sqrt(head_dim)
   bool is_causal = true;  ///< false: a query sees the tokens behind it too; without a window
   int64_t window = 0;     ///< tokens that a query sees, itself included; 0: all before it
-  double softcap = 0;     ///< scores become cap * tanh(scores / cap); 0: off
+  /// A query sees only tokens of its own chunk of this many, counted from the first token of what
+  /// padding and documents leave it (Llama 4); 0: off. Without a window.
+  int64_t chunk = 0;
+  double softcap = 0;  ///< scores become cap * tanh(scores / cap); 0: off
   AttentionDropout dropout;
   at::Tensor sinks;         ///< [N], float32 or q's dtype: a score beside the keys' whose value is
                             ///< zero (GPT-OSS); differentiable; or undefined

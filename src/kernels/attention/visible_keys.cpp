@@ -92,4 +92,18 @@ std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
   return last_runs;
 }
 
+at::Tensor chunks_of(const at::Tensor& visible, const at::Tensor& x, int64_t chunk) {
+  const int64_t length = x.size(1);
+  if (chunk == 0 || length <= chunk) return visible;
+  const at::TensorOptions on_cpu = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor runs =
+      visible.defined() ? visible
+                        : at::tensor({int64_t{0}, length}, on_cpu).expand({x.size(0), length, 2});
+  const at::Tensor first = runs.select(-1, 0);
+  // Padding before the first token sees nothing of its chunk, which is behind it.
+  const at::Tensor distance = (at::arange(length, on_cpu) - first).clamp_min(0);
+  const at::Tensor begin = first + distance.div(chunk, "floor") * chunk;
+  return at::stack({begin, at::minimum(begin + chunk, runs.select(-1, 1))}, -1);
+}
+
 }  // namespace automodel::kernels

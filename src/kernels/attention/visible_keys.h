@@ -12,4 +12,9 @@ namespace automodel::kernels {
 std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
                                        const at::Tensor& document_ids);
 
+/// `visible` (of visible_keys, or undefined) of sequences x [B, S, ...], each run cut to the chunk
+/// of `chunk` tokens, counted from the run's first, in which its query is. `visible` itself where
+/// `chunk` is 0 or no sequence is longer.
+at::Tensor chunks_of(const at::Tensor& visible, const at::Tensor& x, int64_t chunk);
+
 }  // namespace automodel::kernels

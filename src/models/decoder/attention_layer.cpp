@@ -22,7 +22,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       dropout_(config.attention_dropout),
       is_causal_(config.is_causal),
       softcap_(config.attention_softcap),
-      qk_norm_(config.qk_norm),
+      qk_norm_(config.qk_norm_of(layer_)),
       is_qk_norm_last_(config.is_qk_norm_last),
       is_qkv_by_group_(config.is_qkv_by_group),
       qkv_clip_(config.qkv_clip),
@@ -104,19 +104,23 @@ void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) 
   }
 }
 
-/// Reorders q and k in qkv [B, S, (N + 2 K) H] so that pairs to rotate are no longer neighbours but
-/// d and d + rotary_dim / 2. Scores are unchanged, since q and k are reordered alike.
+/// Reorders heads [B, S, N, H] of q or k so that pairs to rotate are no longer neighbours but d and
+/// d + rotary_dim / 2. Scores are unchanged where q and k are reordered alike.
+static at::Tensor pairs_to_halves(const at::Tensor& heads, const kernels::RopeTable& rope) {
+  const int64_t rotary_dim = 2 * rope.cos.size(1);
+  const at::Tensor halves =
+      heads.narrow(-1, 0, rotary_dim).unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2);
+  return at::cat({halves, heads.narrow(-1, rotary_dim, heads.size(-1) - rotary_dim)}, -1);
+}
+
+/// qkv [B, S, (N + 2 K) H] with q and k reordered so.
 static at::Tensor pairs_to_halves(const at::Tensor& qkv, const kernels::QkvOptions& options) {
   const int64_t num_rotated = options.num_heads + options.num_kv_heads;
-  const int64_t rotary_dim = 2 * options.rope.cos.size(1);
   const at::Tensor heads =
       qkv.unflatten(-1, {num_rotated + options.num_kv_heads, options.head_dim});
-  const at::Tensor qk = heads.narrow(-2, 0, num_rotated);
-  const at::Tensor halves =
-      qk.narrow(-1, 0, rotary_dim).unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2);
-  const at::Tensor rest = qk.narrow(-1, rotary_dim, options.head_dim - rotary_dim);
+  const at::Tensor halves = pairs_to_halves(heads.narrow(-2, 0, num_rotated), options.rope);
   const at::Tensor v = heads.narrow(-2, num_rotated, options.num_kv_heads);
-  return at::cat({at::cat({halves, rest}, -1), v}, -2).flatten(-2);
+  return at::cat({halves, v}, -2).flatten(-2);
 }
 
 at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
@@ -174,7 +178,9 @@ kernels::Qkv Attention::heads_with_other_values(const at::Tensor& qkv,
     } else if (qk_norm_ == QkNorm::kPlainPerHead) {
       y = kernels::unweighted_rms_norm(y, options.norm.eps);
     }
-    return options.rope.is_defined() ? kernels::rotate(y, options.rope, options.position_ids) : y;
+    if (!options.rope.is_defined()) return y;
+    if (is_rope_interleaved_) y = pairs_to_halves(y, options.rope);
+    return kernels::rotate(y, options.rope, options.position_ids);
   };
   out.q = normed_and_rotated(next(options.num_heads, options.head_dim), q_norm_.get());
   out.q = scaled_queries(out.q, options.rope, options.position_ids);
@@ -296,6 +302,7 @@ at::Tensor Attention::forward_shared(const at::Tensor& x, const ForwardContext& 
   options.scale = layer_.attention_scale;
   options.is_causal = is_causal_;
   options.window = layer_.window;
+  options.chunk = layer_.chunk;
   options.softcap = softcap_;
   options.sinks = sinks_;
   options.padding_mask = context.padding_mask;

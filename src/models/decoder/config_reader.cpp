@@ -294,6 +294,7 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
   options.is_truncated = rope.flag("truncate", true);
   if (defaults.scales_queries) {
     options.query_scaling_beta = rope.number("llama_4_scaling_beta", 0);
+    options.query_scaling_period = options.original_max_positions;
   }
   if (rope.has("attention_factor")) options.attention_factor = rope.number("attention_factor", 1);
   if (options.type == nn::RopeType::kLongrope) {
@@ -331,6 +332,24 @@ std::vector<bool> read_layer_indices(ConfigReader& reader, std::string_view key,
     reader.problem(cat(key, " must be a list of numbers of layers, 0 to ", num_layers - 1));
   }
   return out;
+}
+
+std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t num_layers,
+                                      std::string_view empty) {
+  const int64_t interval = reader.size("no_rope_layer_interval", 4);
+  std::vector<bool> rotated;
+  for (int64_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
+  const Json* listed = reader.find("no_rope_layers");
+  if (listed == nullptr || listed->dump() == empty) return rotated;
+  const bool is_list = listed->is_array() && listed->size() >= rotated.size() &&
+                       std::ranges::all_of(listed->as_array(), &Json::is_int);
+  if (!is_list) {
+    reader.problem(cat("no_rope_layers must be a list of ", num_layers,
+                       " numbers: 1 for a layer that rotates, 0 for one that does not"));
+    return rotated;
+  }
+  for (size_t i = 0; i < rotated.size(); ++i) rotated[i] = listed->as_array()[i].as_int() != 0;
+  return rotated;
 }
 
 void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent,

@@ -85,7 +85,7 @@ class BlockSizes final {
     if (config_.has_other_values(layer_)) return heads_with_other_values();
     // A rotation's backward does not need its input, a bound's does.
     const int64_t bounded = config_.qkv_clip != 0 ? tokens_ * (q_ + 2 * k_) * e_ : 0;
-    switch (config_.qk_norm) {
+    switch (config_.qk_norm_of(layer_)) {
       case QkNorm::kWholeProjection:  // the norms' inputs are copies
         return (has_rows_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_) +
                bounded;
@@ -116,7 +116,7 @@ class BlockSizes final {
       kept += (has_rows_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(rows, head_dim_) +
               norm(kv_rows, head_dim_);
     }
-    if (config_.qk_norm == QkNorm::kPlainPerHead) {  // as the norm of v below
+    if (config_.qk_norm_of(layer_) == QkNorm::kPlainPerHead) {  // as the norm of v below
       const int64_t read = e_ == wide() ? q_ + k_ + v_ + gates() : q_ + k_;
       return (tokens_ * read + rows + kv_rows) * wide();
     }
@@ -321,7 +321,7 @@ class BlockSizes final {
     if (config_.has_attention_gate) return 4 * tokens_ * q_ * e_;
     if (!config_.has_head_gates) return 0;
     // A sigmoid keeps its result alone; what it reads lies in the projection where that is kept.
-    const bool reads_projection = config_.qk_norm == QkNorm::kPlainPerHead;
+    const bool reads_projection = config_.qk_norm_of(layer_) == QkNorm::kPlainPerHead;
     return tokens_ * (out_ + (reads_projection ? 1 : 2) * gates()) * e_;
   }
   /// Gates of a token's heads.

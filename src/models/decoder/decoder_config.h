@@ -62,7 +62,8 @@ struct LayerOptions {
   Mixer mixer = Mixer::kAttention;
   bool has_mlp = true;            ///< whether an MLP or experts follow the mixer
   int64_t window = 0;             ///< tokens that a query sees, itself included; 0: all before it
-  int rope = -1;                  ///< index into DecoderConfig::ropes; -1: no rotation
+  int64_t chunk = 0;              ///< tokens of a chunk, which alone its queries see; 0: off
+  int rope = -1;                  ///< index into DecoderConfig::ropes; -1: none
   double attention_scale = 0;     ///< factor of the scores; 0: 1 / sqrt(head_dim)
   bool is_moe = false;            ///< DecoderConfig::moe replaces the MLP
   bool has_side_experts = false;  ///< DecoderConfig::moe is beside the MLP (Gemma 4)
@@ -259,10 +260,11 @@ struct DecoderConfig {
   NormKind norm = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
-  bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
-  bool has_value_norm = false;   ///< v's heads are divided by their root mean square (Gemma 4)
-  bool has_norm_weight = true;   ///< whether the norms of blocks, and the last, have a weight
-  bool has_norm_bias = true;     ///< whether a LayerNorm has a bias
+  bool is_qk_norm_last = false;        ///< norms per head come behind the rotation (HunYuan)
+  bool is_qk_norm_of_rotated = false;  ///< layers that do not rotate have no norms of q and k
+  bool has_value_norm = false;  ///< v's heads are divided by their root mean square (Gemma 4)
+  bool has_norm_weight = true;  ///< whether the norms of blocks, and the last, have a weight
+  bool has_norm_bias = true;    ///< whether a LayerNorm has a bias
   double norm_eps = 1e-6;
   double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
   bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
@@ -381,6 +383,13 @@ struct DecoderConfig {
   bool has_head_layer_norms() const {
     return qk_norm == QkNorm::kLayerPerHead || qk_norm == QkNorm::kLayerOfHeads;
   }
+  /// Whether a layer's q and k rotate.
+  bool rotates(const LayerOptions& layer) const {
+    return layer.rope >= 0 && ropes[static_cast<size_t>(layer.rope)].rotary_dim > 0;
+  }
+  QkNorm qk_norm_of(const LayerOptions& layer) const {
+    return is_qk_norm_of_rotated && !rotates(layer) ? QkNorm::kNone : qk_norm;
+  }
   int64_t heads_of(const LayerOptions& layer) const {
     return layer.num_heads > 0 ? layer.num_heads : num_heads;
   }
@@ -410,7 +419,7 @@ struct DecoderConfig {
   }
   /// Whether the fused split of a projection does not make this layer's heads.
   bool has_other_values(const LayerOptions& layer) const {
-    return qk_norm == QkNorm::kPlainPerHead || has_value_norm || value_scale != 1.0 ||
+    return qk_norm_of(layer) == QkNorm::kPlainPerHead || has_value_norm || value_scale != 1.0 ||
            layer.are_values_keys || value_dim_of(layer) != head_dim_of(layer);
   }
   /// Rows of the queries' projection, including their gates.

@@ -1,6 +1,7 @@
 #include "models/decoder/decoder_flops.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace automodel::models::decoder {
 
@@ -96,6 +97,21 @@ double gated_flops(const DecoderConfig& config, double B, double S) {
                              static_cast<double>(config.num_heads * config.head_dim) / h);
 }
 
+namespace {
+
+/// Queries and the keys that each sees, of a sequence.
+double num_pairs(const LayerOptions& layer, double S) {
+  if (layer.chunk > 0) {
+    const double chunk = std::min(S, static_cast<double>(layer.chunk));
+    const double rest = S - std::floor(S / chunk) * chunk;
+    return std::floor(S / chunk) * chunk * (chunk + 1) / 2 + rest * (rest + 1) / 2;
+  }
+  const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
+  return window * (window + 1) / 2 + (S - window) * window;
+}
+
+}  // namespace
+
 double layered_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   double products = 0;
@@ -104,8 +120,7 @@ double layered_flops(const DecoderConfig& config, double B, double S) {
     const auto q = static_cast<double>(config.q_rows(layer));
     const auto kv = static_cast<double>(config.k_rows(layer) + config.v_rows(layer));
     const auto out = static_cast<double>(config.output_columns(layer));
-    const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
-    const double pairs = window * (window + 1) / 2 + (S - window) * window;
+    const double pairs = num_pairs(layer, S);
     products += S * h * (q + kv + out) + (q + out) * pairs;
   }
   // Each layer's input: its part of the projection, its gate, and what is added.

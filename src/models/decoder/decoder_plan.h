@@ -28,6 +28,11 @@ inline constexpr std::string_view kNoContextParallelCompression =
     "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
     "with cp_size > 1";
 
+/// Why attention by chunks cannot be split over a sequence's positions.
+inline constexpr std::string_view kNoContextParallelChunks =
+    "attention to the tokens of a query's own chunk (attention_chunk_size) is not in this version "
+    "with cp_size > 1";
+
 /// The shared decoder's plan: blocks, embedding, final norm, head and the tensor-parallel rules
 /// that hold for every family.
 nn::ParallelPlan make_parallel_plan(const DecoderConfig& config);

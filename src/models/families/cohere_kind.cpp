@@ -2,10 +2,12 @@
 
 namespace automodel::models::decoder {
 
-DecoderConfig read_cohere_kind(ConfigReader& reader, double theta) {
-  DecoderConfig config = read_common(
-      reader,
-      {.requires_kv_heads = false, .max_positions = 8192, .is_head_tied = true, .padding_idx = 0});
+DecoderConfig read_cohere_kind(ConfigReader& reader, double theta, int64_t head_dim) {
+  DecoderConfig config = read_common(reader, {.requires_kv_heads = false,
+                                              .head_dim = head_dim,
+                                              .max_positions = 8192,
+                                              .is_head_tied = true,
+                                              .padding_idx = 0});
   config.norm = NormKind::kLayer;
   config.has_norm_bias = false;
   config.norm_placement = NormPlacement::kParallel;

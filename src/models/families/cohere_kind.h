@@ -5,8 +5,9 @@
 
 namespace automodel::models::decoder {
 
-/// Cohere's options, with every layer rotated.
-DecoderConfig read_cohere_kind(ConfigReader& reader, double theta);
+/// Cohere's options, with every layer rotated. `head_dim` is that of the config's class; 0:
+/// hidden_size / num_attention_heads.
+DecoderConfig read_cohere_kind(ConfigReader& reader, double theta, int64_t head_dim = 0);
 
 /// Attention and MLP have one norm before both.
 inline constexpr HfNames kCohereNames = {.mlp_pre_norm = ""};

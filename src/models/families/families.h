@@ -20,7 +20,8 @@ extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGe
     kExaoneMoe, kGemma3Tower, kGraniteSwa, kGptNeo, kGptBigCode, kGptJ, kFalcon, kOpt, kBamba,
     kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
     kChatGlm, kDeepseek, kLfm2, kLfm2Moe, kBloom, kMpt;
-extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe, kApertus;
+extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe, kApertus, kLlama4Text,
+    kLlama4, kCohere2Moe;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -137,6 +138,9 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kYoutu,
                                               &kNanochat,
                                               &kAfmoe,
-                                              &kApertus};
+                                              &kApertus,
+                                              &kLlama4Text,
+                                              &kLlama4,
+                                              &kCohere2Moe};
 
 }  // namespace automodel::models::decoder

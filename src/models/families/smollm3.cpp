@@ -1,30 +1,10 @@
-#include <algorithm>
 #include <vector>
 
-#include "core/text.h"
 #include "models/decoder/family.h"
 
 namespace automodel::models::decoder {
 
 namespace {
-
-/// Which layers rotate: those with a 1 in no_rope_layers, else all but every fourth.
-std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t num_layers) {
-  const int64_t interval = reader.size("no_rope_layer_interval", 4);
-  std::vector<bool> rotated;
-  for (int64_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
-  const Json* listed = reader.find("no_rope_layers");
-  if (listed == nullptr) return rotated;
-  const bool is_list = listed->is_array() && listed->size() >= rotated.size() &&
-                       std::ranges::all_of(listed->as_array(), &Json::is_int);
-  if (!is_list) {
-    reader.problem(cat("no_rope_layers must be a list of ", num_layers,
-                       " numbers: 1 for a layer that rotates, 0 for one that does not"));
-    return rotated;
-  }
-  for (size_t i = 0; i < rotated.size(); ++i) rotated[i] = listed->as_array()[i].as_int() != 0;
-  return rotated;
-}
 
 DecoderConfig read_smollm3(ConfigReader& reader) {
   DecoderConfig config =
