@@ -68,7 +68,7 @@ struct Model final : Hooked {
   }
   /// ids and labels [B, S]: mean cross-entropy; the head is the embedding, its logits never exist.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels) {
-    return hook({}, [&](const nn::TensorList&) -> nn::TensorList {
+    return hook({}, [this, ids, labels](const nn::TensorList&) -> nn::TensorList {
       at::Tensor x = embedding->forward(ids);
       for (const auto& block : blocks) x = block->forward(x, rope.table(ids.size(1), at::kCPU));
       kernels::CrossEntropyOptions options{.divisor = static_cast<double>(labels.numel())};

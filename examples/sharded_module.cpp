@@ -19,7 +19,7 @@ struct Hooked : torch::nn::Module, nn::HookedModule {  // the one line in a forw
 struct Block final : Hooked {
   at::Tensor weight = register_parameter("weight", at::eye(64) * 0.1);
   at::Tensor forward(const at::Tensor& x) {
-    return hook({x}, [&](const nn::TensorList& in) -> nn::TensorList {
+    return hook({x}, [this](const nn::TensorList& in) -> nn::TensorList {
       return {in[0] + at::tanh(in[0].matmul(weight))};
     })[0];
   }
@@ -29,7 +29,7 @@ struct Net final : Hooked {
   std::shared_ptr<Block> a = register_module("a", std::make_shared<Block>());
   std::shared_ptr<Block> b = register_module("b", std::make_shared<Block>());
   at::Tensor loss(const at::Tensor& x) {
-    return hook({x}, [&](const nn::TensorList& in) -> nn::TensorList {
+    return hook({x}, [this](const nn::TensorList& in) -> nn::TensorList {
       return {(b->forward(a->forward(in[0])) - in[0].flip(1)).pow(2).mean()};
     })[0];
   }

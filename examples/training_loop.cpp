@@ -32,7 +32,7 @@ struct Block final : Hooked {
   std::shared_ptr<nn::Mlp> mlp = register_module(
       "mlp", std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = 32, .inner_dim = 64}, at::kFloat));
   at::Tensor forward(const at::Tensor& x) {
-    return hook({x}, [&](const nn::TensorList& in) -> nn::TensorList {
+    return hook({x}, [this](const nn::TensorList& in) -> nn::TensorList {
       return {in[0] + mlp->forward(norm->forward(in[0]))};
     })[0];
   }
@@ -49,7 +49,7 @@ struct Net final : Hooked {
   }
   /// Sum of squared errors divided by `divisor`: a scalar with a graph.
   at::Tensor loss(const at::Tensor& rows, double divisor) {
-    return hook({rows}, [&](const nn::TensorList& in) -> nn::TensorList {
+    return hook({rows}, [this, divisor](const nn::TensorList& in) -> nn::TensorList {
       at::Tensor x = in[0];
       for (const auto& block : blocks) x = block->forward(x);
       return {(x - in[0].roll(1, 1)).pow(2).sum() / divisor};

@@ -40,6 +40,21 @@ int position_at(const MeshSizes& sizes, const Coordinate& coordinate) {
   return position;
 }
 
+/// Findings for sizes below 1.
+std::vector<SizeFinding> too_small(const SizeRequest& request) {
+  std::vector<SizeFinding> findings;
+  const auto check = [&](const char* key, int64_t size) {
+    if (size < 1) findings.push_back({key, cat(key, " is ", size, "; it must be at least 1")});
+  };
+  check("tp_size", request.tp);
+  check("cp_size", request.cp);
+  check("pp_size", request.pp);
+  check("dp_size", request.dp.value_or(1));
+  check("dp_replicate_size", request.dp_replicate);
+  check("ep_size", request.ep);
+  return findings;
+}
+
 void check_replicas(int64_t dp, int64_t replicas, std::vector<SizeFinding>& findings) {
   if (replicas == 1) return;
   if (dp % replicas != 0) {
@@ -104,7 +119,8 @@ int MeshSizes::size(std::span<const Axis> axes) const {
 }
 
 std::vector<SizeFinding> check_sizes(const SizeRequest& request, int64_t world_size) {
-  std::vector<SizeFinding> findings;
+  std::vector<SizeFinding> findings = too_small(request);
+  if (!findings.empty()) return findings;
   int64_t model_ranks = 0;
   const bool is_beyond_numbers = __builtin_mul_overflow(request.tp, request.cp, &model_ranks) ||
                                  __builtin_mul_overflow(model_ranks, request.pp, &model_ranks);
@@ -145,10 +161,24 @@ MeshSizes infer_sizes(const SizeRequest& request, int64_t world_size) {
   return sizes;
 }
 
-Mesh::Mesh(const MeshSizes& sizes) : sizes_(sizes), ranks_(first_ranks(sizes.world_size())) {}
+namespace {
+
+const MeshSizes& checked(const MeshSizes& sizes) {
+  for (const Axis axis : kAxes) {
+    if (sizes.size(axis) >= 1) continue;
+    throw UserError(
+        cat("mesh axis ", axis_name(axis), " is ", sizes.size(axis), "; it must be at least 1"));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Mesh::Mesh(const MeshSizes& sizes)
+    : sizes_(checked(sizes)), ranks_(first_ranks(sizes.world_size())) {}
 
 Mesh::Mesh(const MeshSizes& sizes, std::vector<int> ranks)
-    : sizes_(sizes), ranks_(std::move(ranks)) {
+    : sizes_(checked(sizes)), ranks_(std::move(ranks)) {
   if (static_cast<int>(ranks_.size()) != sizes_.world_size()) {
     throw UserError(
         cat("mesh ranks (", ranks_.size(), ") must match mesh size (", sizes_.world_size(), ")"));

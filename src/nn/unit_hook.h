@@ -27,8 +27,12 @@ class UnitBehavior {
 /// The seam in a module that may become a unit. A module owns one and sends its forward through it:
 ///
 ///   at::Tensor forward(const at::Tensor& x) {
-///     return hook_({x}, [&](const TensorList& in) { return TensorList{body(in[0])}; })[0];
+///     return hook_({x}, [this](const TensorList& in) { return TensorList{body(in[0])}; })[0];
 ///   }
+///
+/// Tensors that need gradients go through the list; whatever else the body reads it captures by
+/// value: where blocks are recomputed it runs again in backward, when the forward's own variables
+/// are gone.
 class UnitHook final {
  public:
   UnitHook() = default;

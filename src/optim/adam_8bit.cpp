@@ -75,7 +75,9 @@ class Adam8bit final : public Optimizer {
     place_state();
   }
 
-  void step(const StepRates& rates) override {
+  void step(const StepRates& given) override {
+    tensor::check_gradients(gradients_);
+    const Rates rates(given, config_.lr, config_.weight_decay);
     ++num_steps_;
     for (const Part& part : parts_) {
       kernels::AdamOptions options;

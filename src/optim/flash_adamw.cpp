@@ -126,7 +126,9 @@ class FlashAdamW final : public Optimizer {
     parts_ = parts_of(config, parameters_);
   }
 
-  void step(const StepRates& rates) override {
+  void step(const StepRates& given) override {
+    tensor::check_gradients(gradients_);
+    const Rates rates(given, config_.lr, config_.weight_decay);
     if (config_.check_numerics) check_rates(rates);
     ++num_steps_;
     for (const FlashPart& part : parts_) {
@@ -193,7 +195,7 @@ class FlashAdamW final : public Optimizer {
   /// Throws where a step of a tenth of the rate, which flashoptim takes for a small one of Adam,
   /// changes the largest weight of a part by less than its bits can hold. Weights are measured in
   /// the first step, and in the first one after a checkpoint was read.
-  void check_rates(const StepRates& rates) {
+  void check_rates(const Rates& rates) {
     for (FlashPart& part : parts_) {
       if (part.run.begin == part.run.end) continue;
       if (!part.largest) part.largest = piece(parameters_, part).abs().max().item<double>();

@@ -117,8 +117,10 @@ class Muon final : public Optimizer {
     run_ = context.stepper(segments);
   }
 
-  void step(const StepRates& rates) override {
+  void step(const StepRates& given) override {
     const at::NoGradGuard no_grad;
+    tensor::check_gradients(gradients_);
+    const Rates rates(given, adam_.lr, adam_.weight_decay);
     ++num_steps_;
     for (const MuonPart& part : parts_) {
       part.is_matrix ? add_to_momentum(part, rates) : step_by_adam(part, rates);
@@ -164,7 +166,7 @@ class Muon final : public Optimizer {
                                                              part.run.end - part.run.begin);
   }
 
-  void step_by_adam(const MuonPart& part, const StepRates& rates) {
+  void step_by_adam(const MuonPart& part, const Rates& rates) {
     kernels::AdamOptions options = adam_;
     options.lr = rates.lr * part.lr_factor;
     options.weight_decay = rates.weight_decay * part.wd_factor;
@@ -175,12 +177,12 @@ class Muon final : public Optimizer {
   }
 
   /// By what gradients are multiplied before they are added to a momentum.
-  double gradient_share(const StepRates& rates) const {
+  double gradient_share(const Rates& rates) const {
     return in_float32(rule_.is_averaged ? (1 - rule_.momentum) * rates.grad_scale
                                         : rates.grad_scale);
   }
 
-  void add_to_momentum(const MuonPart& part, const StepRates& rates) {
+  void add_to_momentum(const MuonPart& part, const Rates& rates) {
     at::Tensor momentum = state_of(0, part);
     const double share = gradient_share(rates);
     const at::Tensor gradient = piece(gradients_, part);
@@ -193,14 +195,14 @@ class Muon final : public Optimizer {
   }
 
   /// What is to be orthogonalized.
-  void read(const MuonPart& part, const StepRates& rates, at::Tensor out) {
+  void read(const MuonPart& part, const Rates& rates, at::Tensor out) {
     out.copy_(state_of(0, part));
     if (!rule_.is_nesterov) return;
     out.mul_(rule_.momentum)
         .add_(piece(gradients_, part).to(out.device(), at::kFloat), gradient_share(rates));
   }
 
-  void update(const MuonPart& part, const StepRates& rates, const at::Tensor& direction) {
+  void update(const MuonPart& part, const Rates& rates, const at::Tensor& direction) {
     const double lr = rates.lr * part.lr_factor;
     const double rate = in_float32(lr * rate_factor(rule_.rate, part.segment.spec.global_shape));
     const double kept = in_float32(1 - lr * rates.weight_decay * part.wd_factor);
@@ -214,7 +216,7 @@ class Muon final : public Optimizer {
   }
 
   MuonRule rule_;
-  kernels::AdamOptions adam_;
+  kernels::AdamOptions adam_;  // of other tensors; its rates are the optimizer's own
   std::vector<MuonPart> parts_;
   std::vector<size_t> matrices_;  // the parts that are of matrices
   std::vector<FlatShard> parameters_;
@@ -295,9 +297,11 @@ std::unique_ptr<Optimizer> make_muon(const MuonConfig& config, std::vector<FlatS
                 .text = cat("Muon (lr ", config.lr, ", mu ", config.mu, ", weight_decay ",
                             config.weight_decay, config.nesterov ? ", nesterov" : "",
                             "; AdamW of other tensors)")};
-  const kernels::AdamOptions adam{.beta1 = config.scalar_betas[0],
+  const kernels::AdamOptions adam{.lr = config.lr,
+                                  .beta1 = config.scalar_betas[0],
                                   .beta2 = config.scalar_betas[1],
                                   .eps = config.scalar_eps,
+                                  .weight_decay = config.weight_decay,
                                   .is_decoupled = true};
   return std::make_unique<Muon>(std::move(rule), adam, std::move(parts), std::move(parameters),
                                 std::move(gradients), context);
@@ -335,9 +339,9 @@ std::unique_ptr<Optimizer> make_torch_muon(const TorchMuonConfig& config,
       .text = cat("Muon (lr ", config.lr, ", momentum ", config.momentum, ", weight_decay ",
                   config.weight_decay, config.nesterov ? ", nesterov" : "", ")")};
   std::vector<MuonPart> parts = parts_of(parameters, config.param_group_overrides, roles);
-  return std::make_unique<Muon>(std::move(rule), kernels::AdamOptions{}, std::move(parts),
-                                std::move(parameters), std::move(gradients),
-                                MatrixContext{roles, context.stepper});
+  const kernels::AdamOptions own_rates{.lr = config.lr, .weight_decay = config.weight_decay};
+  return std::make_unique<Muon>(std::move(rule), own_rates, std::move(parts), std::move(parameters),
+                                std::move(gradients), MatrixContext{roles, context.stepper});
 }
 
 }  // namespace automodel::optim

@@ -152,7 +152,9 @@ class Adam final : public Optimizer {
     }
   }
 
-  void step(const StepRates& rates) override {
+  void step(const StepRates& given) override {
+    tensor::check_gradients(parameters_.gradients);
+    const Rates rates(given, config_.lr, config_.weight_decay);
     ++num_steps_;
     for (const ParameterRun& run : parameters_.runs) {
       kernels::AdamOptions options;
@@ -238,7 +240,9 @@ class Sgd final : public Optimizer {
     }
   }
 
-  void step(const StepRates& rates) override {
+  void step(const StepRates& given) override {
+    tensor::check_gradients(parameters_.gradients);
+    const Rates rates(given, config_.lr, config_.weight_decay);
     ++num_steps_;
     for (const ParameterRun& run : parameters_.runs) {
       kernels::SgdOptions options;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,11 +12,23 @@
 
 namespace automodel::optim {
 
-/// The rates of one step, from the schedule.
+/// The rates of one step, from the schedule; an absent one is the optimizer's own.
 struct StepRates {
-  double lr = 0;
-  double weight_decay = 0;
+  std::optional<double> lr = {};
+  std::optional<double> weight_decay = {};
   double grad_scale = 1.0;  ///< clipping coefficient; gradients are multiplied by it when read
+};
+
+/// The rates of one step, all of them.
+struct Rates {
+  double lr;
+  double weight_decay;
+  double grad_scale;
+
+  Rates(const StepRates& given, double own_lr, double own_weight_decay)
+      : lr(given.lr.value_or(own_lr)),
+        weight_decay(given.weight_decay.value_or(own_weight_decay)),
+        grad_scale(given.grad_scale) {}
 };
 
 /// State tensors of an optimizer of one kind ("exp_avg"), laid out as the parameters are.
@@ -30,7 +43,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One update of all parameters from their gradients.
+  /// One update of all parameters from their gradients. Throws UserError while these have no
+  /// memory.
   virtual void step(const StepRates& rates) = 0;
 
   /// Tensors to be saved and loaded, in a fixed order.

@@ -45,6 +45,13 @@ std::vector<ShardRun> shard_runs(const ShardSpec& spec) {
   return runs;
 }
 
+void check_gradients(std::span<const FlatShard> gradients) {
+  for (const FlatShard& shard : gradients) {
+    if (shard.buffer.numel() == 0 || shard.buffer.storage().nbytes() > 0) continue;
+    throw UserError(cat(kAbsentGradients, ": no backward has given any since"));
+  }
+}
+
 at::Tensor FlatShard::view(const FlatSegment& segment) const {
   return buffer.narrow(0, segment.offset, segment.spec.numel());
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,13 @@ struct FlatShard {
   /// The segment's elements, one-dimensional, sharing memory with the buffer.
   at::Tensor view(const FlatSegment& segment) const;
 };
+
+/// The error's text where gradients are read that have no memory.
+inline constexpr const char* kAbsentGradients =
+    "gradients have memory only from backward until they are set to zero";
+
+/// Throws UserError for gradients that have no memory now.
+void check_gradients(std::span<const FlatShard> gradients);
 
 /// A tensor of given sizes and dtype without memory. Modules are built from these; the owner of
 /// their memory (an engine) later replaces their data. Reading one crashes.

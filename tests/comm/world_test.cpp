@@ -117,11 +117,12 @@ TEST(SplitTest, RefusesWhatIsNoPartition) {
     try {
       World(WorldOptions{}).split("odd", groups);
       return "no error";
-    } catch (const InternalError& error) {
+    } catch (const UserError& error) {
       return error.what();
     }
   };
-  EXPECT_THAT(error_of({}), testing::HasSubstr("group odd lacks ranks"));
+  EXPECT_THAT(error_of({}),
+              testing::HasSubstr("group odd lacks rank 0: each of the world's 1 ranks"));
   EXPECT_THAT(error_of({{0, 0}}), testing::HasSubstr("group odd has rank 0 twice"));
   EXPECT_THAT(error_of({{0}, {1}}), testing::HasSubstr("group odd has rank 1 twice or outside"));
 }

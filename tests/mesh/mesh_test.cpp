@@ -34,6 +34,22 @@ TEST(MeshSizesTest, SizesThatDoNotMultiplyAreNamed) {
             "world_size (4) must be divisible by (tp_size * cp_size * pp_size) (3 * 1 * 1 = 3)");
 }
 
+TEST(MeshSizesTest, SizesBelowOneAreNamed) {
+  EXPECT_EQ(error_of({.tp = 0}, 4), "tp_size is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.tp = -2}, 4), "tp_size is -2; it must be at least 1");
+  EXPECT_EQ(error_of({.cp = 0}, 4), "cp_size is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.pp = 0}, 4), "pp_size is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.dp = 0}, 4), "dp_size is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.dp_replicate = 0}, 4), "dp_replicate_size is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.ep = 0}, 4), "ep_size is 0; it must be at least 1");
+  try {
+    const Mesh mesh(MeshSizes{.dp_shard = 0});
+    FAIL() << "made";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "mesh axis dp_shard is 0; it must be at least 1");
+  }
+}
+
 TEST(MeshSizesTest, SizesWhoseProductIsBeyondNumbersAreNamed) {
   const int64_t large = int64_t{1} << 32;
   EXPECT_EQ(error_of({.pp = large, .tp = large}, 4),

@@ -105,7 +105,7 @@ TEST(MuonTest, OfMatricesAloneIsTorchs) {
   config.ns_steps = 3;
   Unit other(kMatrices);
   other.run(*make_torch_muon(config, {other.values}, {other.gradients}, whole_tensors()),
-            {.lr = kLr});
+            {.lr = kLr, .weight_decay = 0});
   other.expect_golden("torch_rms");
 }
 

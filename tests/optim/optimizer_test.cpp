@@ -29,6 +29,60 @@ TEST(OptimizerTest, ARankThatHoldsPaddingOnlyHasNothingToUpdate) {
   EXPECT_EQ(optimizer->state()[0].shards[0].buffer.numel(), 16);
 }
 
+std::vector<tensor::FlatShard> ones() {
+  tensor::FlatShard shard = shard_of({{"a", tensor::ShardSpec::whole({2, 2}), 0}}, 4);
+  shard.buffer.fill_(1);
+  return {shard};
+}
+
+/// Makes an optimizer of ones with gradients of zeros, of which only weight decay changes anything.
+using MakeOptimizer = std::unique_ptr<Optimizer> (*)(std::vector<tensor::FlatShard> values,
+                                                     std::vector<tensor::FlatShard> gradients);
+constexpr MakeOptimizer kMakers[] = {
+    [](auto values, auto gradients) {
+      return make_adam({.lr = 0.1, .weight_decay = 0.5, .is_decoupled = true}, std::move(values),
+                       std::move(gradients));
+    },
+    [](auto values, auto gradients) {
+      return make_adam_8bit({.lr = 0.1, .weight_decay = 0.5}, std::move(values),
+                            std::move(gradients));
+    },
+    [](auto values, auto gradients) {
+      return make_flash_adamw({.lr = 0.1, .weight_decay = 0.5}, std::move(values),
+                              std::move(gradients));
+    },
+    [](auto values, auto gradients) {
+      return make_sgd({.lr = 0.1, .weight_decay = 0.5}, std::move(values), std::move(gradients));
+    }};
+
+TEST(OptimizerTest, RatesThatAStepDoesNotGiveAreTheOptimizersOwn) {
+  for (const MakeOptimizer make : kMakers) {
+    const auto weight_behind = [&](const StepRates& rates) {
+      const std::vector<tensor::FlatShard> values = ones();
+      const auto optimizer = make(values, {shard_of(values[0].segments, 4)});
+      optimizer->step(rates);
+      return values[0].buffer[0].item<double>();
+    };
+    EXPECT_NEAR(weight_behind({}), 0.95, 1e-6);
+    EXPECT_NEAR(weight_behind({.lr = 0.2}), 0.9, 1e-6);
+    EXPECT_NEAR(weight_behind({.weight_decay = 0.25}), 0.975, 1e-6);
+    EXPECT_NEAR(weight_behind({.lr = 0, .weight_decay = 0.5}), 1, 1e-6);
+  }
+}
+
+TEST(OptimizerTest, GradientsWithoutMemoryAreAnError) {
+  for (const MakeOptimizer make : kMakers) {
+    const std::vector<tensor::FlatShard> values = ones();
+    const tensor::FlatShard gradient = shard_of(values[0].segments, 4);
+    const auto optimizer = make(values, {gradient});
+    gradient.buffer.storage().unsafeGetStorageImpl()->set_nbytes(0);
+    EXPECT_EQ(test::error_of<UserError>([&] { optimizer->step({}); }),
+              "gradients have memory only from backward until they are set to zero: no backward "
+              "has given any since");
+    EXPECT_EQ(optimizer->num_steps(), 0);
+  }
+}
+
 /// A pipeline's rank whose stages are frozen.
 TEST(OptimizerTest, ARankThatTrainsNothingHasNothingToUpdate) {
   const auto optimizer = make_adam({}, {}, {});

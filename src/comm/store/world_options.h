@@ -23,7 +23,8 @@ struct WorldOptions {
   double timeout_seconds = 60;    ///< of every wait: for the others' start, in a collective
   std::string run_id;             ///< separates attempts that share a store (torchrun restarts)
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": the host name's
-  std::string store_place = "the launcher";  ///< who serves the store, in texts: "rank 0"
+  /// Who serves the store, in texts: rank 0 as a rule, or what started all ranks.
+  std::string store_place = "rank 0";
   bool may_share_memory = true;              ///< false: groups within one host use its loopback too
   /// A rank without a sign of life for so long has vanished; used while devices work.
   double lost_seconds = 10;

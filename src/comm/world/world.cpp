@@ -279,14 +279,19 @@ ProcessGroup World::split(const std::string& name, const std::vector<std::vector
   const std::vector<int>* own = nullptr;
   for (const std::vector<int>& ranks : groups) {
     for (const int rank : ranks) {
-      AM_CHECK(rank >= 0 && rank < group_.size() && !is_covered[static_cast<size_t>(rank)],
-               "group ", name, " has rank ", rank, " twice or outside of the world");
+      if (rank < 0 || rank >= group_.size() || is_covered[static_cast<size_t>(rank)]) {
+        throw UserError(cat("group ", name, " has rank ", rank, " twice or outside of the world's ",
+                            group_.size(), " ranks"));
+      }
       is_covered[static_cast<size_t>(rank)] = true;
       if (rank == own_rank) own = &ranks;
     }
   }
-  AM_CHECK(own != nullptr && std::count(is_covered.begin(), is_covered.end(), false) == 0, "group ",
-           name, " lacks ranks");
+  const auto lacking = std::find(is_covered.begin(), is_covered.end(), false);
+  if (own == nullptr || lacking != is_covered.end()) {
+    throw UserError(cat("group ", name, " lacks rank ", lacking - is_covered.begin(),
+                        ": each of the world's ", group_.size(), " ranks is in one of its groups"));
+  }
   if (state_ == nullptr) return ProcessGroup::solo(name);
   return state_->group(name, *own, timeout_seconds);
 }

@@ -133,6 +133,7 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
         parameter.mutable_grad() = bound_.back().second;
       }
     }
+    owners_.emplace_back(values.buffer);
     if (has_values && group_.size() > 1) group_.broadcast(values.buffer, 0);
     if (group.is_trained) {
       trained_.push_back(values);
@@ -170,6 +171,7 @@ void DataParallel::reduce_gradients() {
 }
 
 double DataParallel::gradient_norm() const {
+  tensor::check_gradients(gradients_);
   double sum = 0;
   for (const double squares : kernels::sums_of_squares(gradients_)) sum += squares;
   return std::sqrt(sum);

@@ -10,6 +10,7 @@
 #include "distributed/engine/bucketed_reductions.h"
 #include "distributed/engine/engine.h"
 #include "distributed/engine/gradient_memory.h"
+#include "distributed/fsdp/flat_memory.h"
 #include "distributed/fsdp/flat_units.h"
 #include "distributed/fsdp/gradient_check.h"
 #include "nn/parallel_plan.h"
@@ -69,6 +70,7 @@ class DataParallel final : public Engine {
 
   DataParallelOptions options_;
   std::optional<GradientMemory> own_gradients_;  // on one rank
+  std::vector<OwnerMark> owners_;                // of the parameters' memory
   std::vector<at::Tensor> gradient_arenas_;      // on several, one per dtype
   std::optional<BucketedReductions> reductions_;
   std::vector<std::pair<at::Tensor, at::Tensor>> bound_;  // trained parameters and their gradients

@@ -7,6 +7,7 @@
 #include "distributed/autograd/when_differentiated.h"
 #include "distributed/fsdp/flat_memory.h"
 #include "nn/unit_hook.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
 
@@ -49,7 +50,7 @@ GradientMemory::GradientMemory(size_t num_units) : state_(std::make_shared<State
 at::Tensor GradientMemory::add(size_t unit, int64_t numel, at::ScalarType dtype,
                                at::Device device) {
   std::vector<FlatBuffer>& buffers = state_->units[unit].buffers;
-  return buffers.emplace_back(numel, dtype, device, kAbsentGradients).flat();
+  return buffers.emplace_back(numel, dtype, device, tensor::kAbsentGradients).flat();
 }
 
 void GradientMemory::watch(torch::nn::Module& module, size_t unit) {

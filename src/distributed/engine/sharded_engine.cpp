@@ -153,13 +153,33 @@ const ShardingGroups& groups_of(const torch::nn::Module& module) {
   if (unit == nullptr) {
     throw UserError(cat("ShardedEngine: fully_shard was not called on ", module.name()));
   }
+  if (!unit->name().empty()) {
+    throw UserError(cat("ShardedEngine: ", module.name(), " is the unit ", unit->name(),
+                        " of a larger module, of which the engine is to be made"));
+  }
   return unit->groups();
+}
+
+/// A line for each parameter of a tree of units.
+std::string layouts_of(const FSDPModule& root) {
+  std::string text;
+  for (const FSDPModule* unit : root.tree_units()) {
+    for (const UnitParameters& part : unit->parameters()) {
+      for (const LayoutEntry& entry : part.layout.entries) {
+        text +=
+            cat(unit->name(), ".", entry.parameter, " ", entry.numel, " ", part.is_trained, "\n");
+      }
+    }
+  }
+  return text;
 }
 
 }  // namespace
 
 ShardedEngine::ShardedEngine(torch::nn::Module& module)
     : Engine(groups_of(module).all), root_(fsdp_module(module)), module_(module) {
+  group_.check_same("model (its parameters' names, sizes, or which are trained)",
+                    layouts_of(*root_));
   collect(own_names(module));
 }
 
@@ -250,6 +270,7 @@ void ShardedEngine::parameters_changed() {
 }
 
 double ShardedEngine::gradient_norm() const {
+  tensor::check_gradients(gradients_);
   double own = 0;
   double shared = 0;
   const std::vector<double> squares = kernels::sums_of_squares(gradients_);

@@ -47,7 +47,8 @@ class ShardedEngine final : public Engine {
                 const ShardingOptions& options, const UnitChoices& choices = {});
   /// Takes a module on which fully_shard was called after the modules below it; tensors have the
   /// module's own names. begin_micro_batch need not be called. Throws UserError when the module is
-  /// not a unit.
+  /// not a unit, or one of a larger module's, and when the ranks' models differ. Collective over
+  /// the module's ranks.
   explicit ShardedEngine(torch::nn::Module& module);
   ~ShardedEngine() override;
 

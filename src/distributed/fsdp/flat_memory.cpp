@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <mutex>
+#include <set>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "tensor/memory.h"
@@ -21,10 +24,8 @@ struct ReadGuard {
     storage.*kThrows = throws;
     storage.*kChecks = throws;
   }
-  friend bool throws_when_read(const c10::StorageImpl& storage) { return storage.*kThrows; }
 };
 void set_throws_when_read(c10::StorageImpl& storage, bool throws);
-bool throws_when_read(const c10::StorageImpl& storage);
 template struct ReadGuard<&c10::StorageImpl::throw_on_immutable_data_ptr_,
                           &c10::StorageImpl::has_mutable_data_ptr_check_>;
 
@@ -47,9 +48,35 @@ bool share_storage(const at::Tensor& one, const at::Tensor& other) {
   return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
 }
 
+namespace {
+
+/// The memory that has an owner, of all threads; an owner's death may come after main's end.
+struct Owned {
+  std::mutex mutex;
+  std::set<const c10::StorageImpl*> storages;
+};
+
+Owned& owned() {
+  static auto* const all = new Owned;
+  return *all;
+}
+
+}  // namespace
+
+OwnerMark::OwnerMark(at::Tensor memory) : memory_(std::move(memory)) {
+  const std::lock_guard lock(owned().mutex);
+  owned().storages.insert(memory_.storage().unsafeGetStorageImpl());
+}
+
+OwnerMark::~OwnerMark() {
+  if (!memory_.defined()) return;
+  const std::lock_guard lock(owned().mutex);
+  owned().storages.erase(memory_.storage().unsafeGetStorageImpl());
+}
+
 void refuse_owned(const at::Tensor& parameter, const std::string& name) {
-  const c10::StorageImpl& storage = *parameter.storage().unsafeGetStorageImpl();
-  if (storage.nbytes() != 0 || !throws_when_read(storage)) return;
+  const std::lock_guard lock(owned().mutex);
+  if (!owned().storages.contains(parameter.storage().unsafeGetStorageImpl())) return;
   throw UserError(cat("parameter ", name,
                       " is sharded already, by a unit or an engine: call fully_shard on blocks "
                       "first and on the whole module last, once each, and give a parameter that "

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace automodel::distributed {
 
@@ -17,12 +18,24 @@ at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes
 /// Whether two tensors are views of the same memory, or will be when it is allocated.
 bool share_storage(const at::Tensor& one, const at::Tensor& other);
 
-/// Throws UserError for a parameter whose memory a unit has taken and released: it has one owner.
-void refuse_owned(const at::Tensor& parameter, const std::string& name);
+/// Says, while it exists, that a unit or an engine owns memory, which it keeps alive.
+class OwnerMark final {
+ public:
+  OwnerMark() = default;
+  explicit OwnerMark(at::Tensor memory);
+  OwnerMark(OwnerMark&& other) noexcept : memory_(std::move(other.memory_)) {}
+  OwnerMark& operator=(OwnerMark&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~OwnerMark();
 
-/// The error's text where gradients are read that have no memory.
-inline constexpr const char* kAbsentGradients =
-    "gradients have memory only from backward until they are set to zero";
+ private:
+  at::Tensor memory_;
+};
+
+/// Throws UserError for a parameter in memory that is owned already.
+void refuse_owned(const at::Tensor& parameter, const std::string& name);
 
 /// Flat memory that is released and allocated again under tensors that persist: their storage is
 /// emptied and refilled. Its memory comes from where other tensors' comes from and returns there,

@@ -1,6 +1,7 @@
 #include "distributed/fsdp/flat_units.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "nn/buffer_parameter.h"
@@ -64,6 +65,17 @@ void add_to_group(const std::string& unit, const std::string& name, const at::Te
   it->parameters.emplace_back(name, value);
 }
 
+/// A module's parameters; one that has several names has the first.
+std::vector<NamedParameter> once_named(const torch::nn::Module& module) {
+  std::set<const at::TensorImpl*> seen;
+  std::vector<NamedParameter> named;
+  for (const auto& item : module.named_parameters()) {
+    if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+    named.emplace_back(item.key(), item.value());
+  }
+  return named;
+}
+
 }  // namespace
 
 FlatLayout FlatParameters::layout(int64_t element_size, int64_t num_ranks,
@@ -88,8 +100,8 @@ std::vector<FlatParameters> flat_parameters(torch::nn::Module& module, const nn:
                                             const TableUnits& tables,
                                             const std::vector<std::string>& experts) {
   std::vector<FlatParameters> groups;
-  for (const auto& item : module.named_parameters()) {
-    add_to_group(unit_of(item.key(), plan, tables, experts), item.key(), item.value(), groups);
+  for (const auto& item : once_named(module)) {
+    add_to_group(unit_of(item.first, plan, tables, experts), item.first, item.second, groups);
   }
   return groups;
 }
@@ -146,8 +158,8 @@ std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::Key
 
 tensor::KeyMap own_names(const torch::nn::Module& module) {
   tensor::KeyMap keys;
-  for (const auto& item : module.named_parameters()) {
-    keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
+  for (const auto& item : once_named(module)) {
+    keys.push_back({item.first, item.first, 0, item.second.sizes().vec()});
   }
   return keys;
 }

@@ -56,7 +56,8 @@ std::vector<FlatParameters> flat_parameters(const std::string& unit,
 std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
                                              int64_t begin, int64_t end);
 
-/// The key map of a module whose tensors are saved under its own parameter names.
+/// The key map of a module whose tensors are saved under its own parameter names; a parameter with
+/// several has the first.
 tensor::KeyMap own_names(const torch::nn::Module& module);
 
 /// The module with a dotted name below `root`.

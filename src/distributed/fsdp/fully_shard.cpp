@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 
@@ -118,8 +119,10 @@ bool FSDPModule::keeps_after_forward() const {
 
 nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody& body) {
   Tree& tree = *tree_;
+  tree.end_failed_backward();
   const bool is_outermost = tree.forward_depth == 0 && !tree.is_in_backward;
   const bool has_backward = at::GradMode::is_enabled();
+  if (has_backward) check_trained();
   start_unshard();
   prefetch(forward_prefetch_);
   unshard();
@@ -186,6 +189,18 @@ void FSDPModule::pre_backward() {
   if (options_.gathers_in_backward) unshard();
   prepare_gradients();
   record(UnitTransition::kBackward);
+}
+
+/// Throws for a parameter that was frozen, or is to be trained, since its memory was made.
+void FSDPModule::check_trained() const {
+  for (const Flat& flat : flats_) {
+    for (size_t i = 0; i < flat.parameters.size(); ++i) {
+      if (flat.parameters[i].requires_grad() == flat.what.is_trained) continue;
+      throw UserError(cat("parameter ", flat.what.layout.entries[i].parameter, " of this ", type_,
+                          flat.what.is_trained ? " was frozen" : " was to be trained",
+                          " after fully_shard, which settles that: set requires_grad before"));
+    }
+  }
 }
 
 /// Binds gradients again that torch::nn::Module::zero_grad() has taken off.
@@ -345,6 +360,22 @@ void FSDPModule::root_post_backward() {
   }
   tree.is_in_backward = false;
   tree.is_sweep_queued = false;
+  tree.is_backward_of_weights = false;
+}
+
+void FSDPModule::Tree::end_failed_backward() {
+  const bool is_under_way =
+      is_backward_of_weights || torch::autograd::get_current_graph_task_id() >= 0;
+  if (!is_in_backward || is_under_way) return;
+  finish_reduction();
+  copies.synchronize();
+  forward_order.clear();
+  for (FSDPModule* unit : units) {
+    for (Flat& flat : unit->flats_) flat.num_open_forwards = 0;
+    if (!unit->is_held_) unit->reshard();
+  }
+  is_in_backward = false;
+  is_sweep_queued = false;
 }
 
 /// Gives the gradients memory if the step has not used this unit: zeros.
@@ -358,6 +389,7 @@ void FSDPModule::allocate_missing_gradients() {
 void FSDPModule::begin_backward_of_weights() {
   tree_->is_in_backward = true;
   tree_->is_sweep_queued = true;  // no sweep: outputs may be passed several times
+  tree_->is_backward_of_weights = true;
   for (FSDPModule* unit : tree_->units) {
     unit->unshard();
     unit->prepare_gradients();
@@ -366,6 +398,7 @@ void FSDPModule::begin_backward_of_weights() {
 
 void FSDPModule::zero_gradients() {
   at::NoGradGuard no_grad;
+  tree_->end_failed_backward();
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained) continue;
     if (tree_->pending && tree_->pending->flat == &flat) tree_->finish_reduction();

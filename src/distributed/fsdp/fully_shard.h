@@ -133,6 +133,7 @@ class FSDPModule final {
   void prefetch(const std::vector<FSDPModule*>& modules);
   void prepare_gradients();
   static void bind_gradients(Flat& flat);
+  void check_trained() const;
   void allocate_missing_gradients();
   void finish_gather(Flat& flat);
   void stash(Flat& flat);
@@ -163,9 +164,12 @@ class FSDPModule final {
 ///
 /// The unit is gathered when its forward begins, freed after it (see reshard_after_forward),
 /// gathered again in backward, and its gradients are reduce-scattered. Throws UserError when the
-/// module is not an nn::HookedModule (which takes one line in its forward), or when a unit below
-/// shares a parameter. Reading parameters of a sharded unit throws c10::Error. Collective over the
-/// groups. torch.distributed.fsdp.fully_shard.
+/// module is not an nn::HookedModule (which takes one line in its forward), when a unit below
+/// shares a parameter or has other ranks, when a module around it is a unit already, and when the
+/// groups do not fit each other. A module in two places is one unit, named as the first. Which
+/// parameters are trained is settled here: changing requires_grad later makes forwards throw.
+/// Reading parameters of a sharded unit throws c10::Error. Collective over the groups.
+/// torch.distributed.fsdp.fully_shard.
 FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
                         const ShardingOptions& options = {});
 

@@ -19,6 +19,7 @@ struct FSDPModule::Flat {
   at::ScalarType computed;             // dtype of gathered parameters and their gradients
   at::ScalarType reduced;              // dtype in which gradients are summed over ranks
   FlatBuffer gathered;                 // all ranges
+  OwnerMark owner;                     // of `gathered`, in which the parameters are
   FlatBuffer gathered_gradient;        // same layout; autograd adds to it
   FlatBuffer accumulated;              // sum over micro-batches, if `reduced` is not `computed`
   FlatBuffer own_gradient;             // `what.gradients`, if it is freed between steps
@@ -55,7 +56,10 @@ struct FSDPModule::Tree {
   bool is_last_backward = true;
   bool is_in_backward = false;
   bool is_sweep_queued = false;
+  bool is_backward_of_weights = false;  // it does not run inside autograd alone
 
+  /// Ends a backward that has thrown, whose end has not come; does nothing while one is under way.
+  void end_failed_backward();
   void finish_reduction();
   void add_reduced(Flat& flat, const at::Tensor& sum);
 };

@@ -34,7 +34,9 @@ class ModuleSharder final {
   void adopt_below(const torch::nn::Module& module, const std::string& prefix) {
     for (const auto& child : module.named_children()) {
       const std::string fqn = prefix + child.key();
+      if (!seen_.insert(child.value().get()).second) continue;  // a module in two places
       if (FSDPModule* below = fsdp_module(*child.value())) {
+        check_ranks(*below, fqn);
         below->name_ = fqn;
         below->tree_ = unit_->tree_;
         unit_->tree_->units.push_back(below);
@@ -47,6 +49,19 @@ class ModuleSharder final {
       }
       adopt_below(*child.value(), fqn + ".");
     }
+  }
+
+  /// Experts' units have ranks of their own; of all others gradients are summed together.
+  void check_ranks(const FSDPModule& below, const std::string& fqn) const {
+    const auto text = [](const ShardingGroups& groups) {
+      return cat(groups.shard.size(), " x ", groups.replicate.size());
+    };
+    const bool is_alike = below.groups_.shard.size() == unit_->groups_.shard.size() &&
+                          below.groups_.replicate.size() == unit_->groups_.replicate.size();
+    if (is_alike || below.options_.num_averaged) return;
+    throw UserError(cat("fully_shard: the parts and replicas of unit ", fqn, " are ",
+                        text(below.groups_), ", those of ", module_.name(), " around it ",
+                        text(unit_->groups_), "; all units of one module need the same ranks"));
   }
 
   void collect(const torch::nn::Module& module, const std::string& prefix) {
@@ -67,6 +82,7 @@ class ModuleSharder final {
 
   torch::nn::Module& module_;
   std::unique_ptr<FSDPModule> unit_;
+  std::set<const torch::nn::Module*> seen_;
   std::set<const at::TensorImpl*> taken_;
   std::set<const at::TensorImpl*> own_;
   std::vector<NamedParameter> parameters_;
@@ -85,14 +101,28 @@ FSDPModule::FSDPModule(std::string type, const ShardingGroups& groups,
   };
 }
 
-FSDPModule::~FSDPModule() = default;
+FSDPModule::~FSDPModule() {
+  if (tree_ == nullptr) return;
+  Tree& tree = *tree_;
+  if (tree.pending && tree.pending->unit == this) tree.pending.reset();
+  if (tree.root == this) tree.root = nullptr;
+  std::erase(tree.units, this);
+  std::erase(tree.forward_order, this);
+  for (FSDPModule* unit : tree.units) {
+    for (auto* units : {&unit->below_, &unit->forward_prefetch_, &unit->backward_prefetch_}) {
+      std::erase(*units, this);
+    }
+  }
+}
 
 FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
   const auto ranks = static_cast<int64_t>(groups_.shard.size());
   const int64_t rank = groups_.shard.rank();
   const std::string absent =
       cat("the parameters of this ", type_, " (", group.parameters[0].first,
-          ", ...) are sharded: its forward must go through its unit hook, or call unshard() first");
+          ", ...) are sharded: its forward must go through its unit hook, or call unshard() first; "
+          "an engine's gradients(), gradient_norm() and zero_gradients(), the optimizers of optim "
+          "and checkpoint::save_shards() take them as they are");
   Flat flat;
   UnitParameters& what = flat.what;
   what.layout = group.layout(static_cast<int64_t>(c10::elementSize(group.dtype)), ranks,
@@ -118,6 +148,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
   const at::ScalarType main =
       group.keeps_dtype ? group.dtype : options_.main_dtype.value_or(group.dtype);
   flat.gathered = whole(flat.computed);
+  flat.owner = OwnerMark(flat.gathered.flat());
   const bool is_in_place = options_.parameters == Placement::kReplicated && flat.computed == main &&
                            resting == options_.device;
   what.values = is_in_place ? own_range(flat.gathered) : own_zeros(main);
@@ -130,7 +161,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
     const bool is_kept = options_.gradients == Placement::kReplicated &&
                          last.flat().scalar_type() == dtype && resting == options_.device;
     const bool is_freed = options_.gradients == Placement::kSharded && resting == options_.device;
-    if (is_freed) flat.own_gradient = FlatBuffer(range, dtype, resting, kAbsentGradients);
+    if (is_freed) flat.own_gradient = FlatBuffer(range, dtype, resting, tensor::kAbsentGradients);
     what.gradients = is_freed  ? flat.own_gradient.flat()
                      : is_kept ? own_range(last)
                                : own_zeros(dtype);
@@ -187,6 +218,11 @@ FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
     throw UserError(cat("fully_shard: ", module.name(),
                         " has no unit hook: derive it from nn::HookedModule and send its forward "
                         "through an nn::UnitHook"));
+  }
+  if (groups.all.size() != groups.shard.size() * groups.replicate.size()) {
+    throw UserError(cat("fully_shard: `all` has ", groups.all.size(), " ranks, `shard` ",
+                        groups.shard.size(), " and `replicate` ", groups.replicate.size(),
+                        "; it must have as many as these two together"));
   }
   auto unit = ModuleSharder(module, groups, options).shard();
   FSDPModule& made = *unit;
