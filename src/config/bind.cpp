@@ -12,16 +12,18 @@ namespace automodel::config::bind_detail {
 namespace {
 
 /// "at least 1", "above 0 and at most 1", or "".
-std::string bounds_text(const Range& range, bool is_integer) {
+std::string bounds_text(const Range& range, bool is_integer, std::optional<double> found) {
   const auto number = [&](double value) {
     return is_integer ? cat(static_cast<int64_t>(value)) : cat(value);
   };
-  constexpr double kTypeLimit = 2147483647.0;  // bounds that only come from int are not worth words
+  // Bounds that only come from the type are not worth words, unless a number is beyond them.
+  constexpr double kTypeLimit = 2147483647.0;
   std::string text;
   if (std::isfinite(range.minimum) && range.minimum > -kTypeLimit) {
     text = cat(range.is_minimum_excluded ? "above " : "at least ", number(range.minimum));
   }
-  if (std::isfinite(range.maximum) && range.maximum < kTypeLimit) {
+  const bool is_beyond = found && *found > range.maximum;
+  if (std::isfinite(range.maximum) && (range.maximum < kTypeLimit || is_beyond)) {
     text += cat(text.empty() ? "" : " and ", "at most ", number(range.maximum));
   }
   return text;
@@ -37,8 +39,9 @@ void expected(const Node& node, std::string_view what, Diagnostics& diagnostics)
   diagnostics.error(node, cat("expected ", what, ", found ", node.describe()));
 }
 
-std::string with_bounds(std::string_view what, const Range& range, bool is_integer) {
-  const std::string bounds = bounds_text(range, is_integer);
+std::string with_bounds(std::string_view what, const Range& range, bool is_integer,
+                        std::optional<double> found) {
+  const std::string bounds = bounds_text(range, is_integer, found);
   return bounds.empty() ? std::string(what) : cat(what, " ", bounds);
 }
 
@@ -60,7 +63,7 @@ std::optional<int64_t> read_int(const Node& node, const Range& range, Diagnostic
   }
   if (value && is_inside(static_cast<double>(*value), range)) return value;
   const bool is_too_large = !value && node.kind() == NodeKind::kInt;
-  expected(node, is_too_large ? "a 64-bit integer" : with_bounds("an integer", range, true),
+  expected(node, is_too_large ? "a 64-bit integer" : with_bounds("an integer", range, true, number),
            diagnostics);
   return std::nullopt;
 }
@@ -76,7 +79,7 @@ std::optional<double> read_double(const Node& node, const Range& range, Diagnost
   }
   if (value && is_inside(*value, range)) return value;
   const bool is_infinite = value && !std::isfinite(*value);
-  expected(node, with_bounds(is_infinite ? "a finite number" : "a number", range, false),
+  expected(node, with_bounds(is_infinite ? "a finite number" : "a number", range, false, value),
            diagnostics);
   return std::nullopt;
 }

@@ -270,7 +270,8 @@ struct LrSchedulerConfig {
         field("min_lr", &C::min_lr, "lowest rate; absent: 0.01 * lr").at_least(0),
         field("start_wd", &C::start_wd, "weight decay at the start; absent: the optimizer's"),
         field("end_wd", &C::end_wd, "weight decay at the end; absent: the optimizer's"),
-        field("wd_incr_steps", &C::wd_incr_steps, "steps over which weight decay changes"),
+        field("wd_incr_steps", &C::wd_incr_steps, "steps over which weight decay changes")
+            .at_least(0),
         field("wd_incr_style", &C::wd_incr_style, "constant, linear or cosine"),
         field("wsd_decay_steps", &C::wsd_decay_steps, "last steps of the WSD style").above(0),
         field("lr_wsd_decay_style", &C::lr_wsd_decay_style,

@@ -44,6 +44,16 @@ TEST(WindowCollater, LengthsAreMultiplesOfBlockAndDivisor) {
   EXPECT_EQ(batch.input_ids.size(1), 12);
 }
 
+TEST(WindowCollater, PaddingBeyondEveryLengthIsRefused) {
+  const std::vector<Sample> samples = {sample_of({5, 6, 7}, 1)};
+  const int64_t most = int64_t{1} << 30;
+  EXPECT_EQ(test::error_of<UserError>([&] {
+              window_collater(samples, {.block_size = most, .pad_seq_len_divisible = most - 1});
+            }),
+            "padding makes sequences of 1152921503533105152 tokens of a batch; at most 1073741824 "
+            "are possible: take smaller multiples to pad to");
+}
+
 TEST(WindowCollater, PaddingCountsWhenItIsSupervised) {
   const std::vector<Sample> samples = {sample_of({5, 6}, 1)};
   const tensor::Batch batch = window_collater(

@@ -425,6 +425,24 @@ TEST(KeyEffectsTest, ChangesThatAModelDoesNotReadAreToldOf) {
   }
 }
 
+TEST(KeyEffectsTest, AWildNumberHidesNoOtherKeyWithoutEffect) {
+  EXPECT_THAT(
+      findings_with({"--model.num_experts=2", "--model.max_position_embeddings=50000000"}, {}),
+      testing::HasSubstr("warning: 'num_experts' has no effect on training"));
+}
+
+TEST(KeyEffectsTest, AnEpsThatFloat16DoesNotHoldIsToldOf) {
+  const auto told = [](std::vector<std::string> changes) {
+    changes.push_back("--model.torch_dtype=float16");
+    return findings_with(changes, {});
+  };
+  const auto is_warned = testing::HasSubstr("warning: Adam's averages are float16 as its weights");
+  EXPECT_THAT(told({}), is_warned);
+  EXPECT_THAT(told({"--optimizer.eps=1e-6"}), is_warned);
+  EXPECT_EQ(told({"--optimizer.eps=1e-4"}), "");
+  EXPECT_THAT(findings_with({}, {}), testing::Not(is_warned));
+}
+
 /// What one rank leaves without effect is nobody's mistake until somebody says that there is one.
 TEST(KeyEffectsTest, OneRankThatNobodyNamedIsNotToldOf) {
   const std::vector<std::string> changes = {"--distributed.strategy=fsdp2",

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
+#include <thread>
+
+#include "core/clock.h"
 #include "core/file.h"
 #include "recipes/runs.h"
 
@@ -139,6 +144,30 @@ TEST(ToolCallRunTest, PromptsThatAreTooLongAreSkippedAndCounted) {
   EXPECT_GT(record.at("calls/_skipped").as_double(), 0);
   EXPECT_GT(record.at("calls/_count").as_double(), 0);
   EXPECT_EQ(record.at("calls/has_call").as_double(), 0);
+}
+
+TEST(ToolCallRunTest, ASignalDoesNotWaitForWhatTheModelWrites) {
+  for (const char* ranks : {"1", "2"}) {
+    const TemporaryDirectory folder;
+    test::Program program({test::automodel_binary(), "run",
+                           test::source_file("recipes/llm_finetune/agent_traces_quickstart.yaml"),
+                           cat("--nproc-per-node=", ranks), "--step_scheduler.max_steps=100",
+                           "--lr_scheduler=none", "--step_scheduler.val_every_steps=1",
+                           "--tool_call_eval.max_new_tokens=100000",
+                           "--step_scheduler.global_batch_size=2",
+                           "--step_scheduler.local_batch_size=1", "--distributed.strategy=ddp",
+                           "--optimizer.lr=0",  // what such a model writes has no end
+                           cat("--checkpoint.checkpoint_dir=", folder.file("run"))});
+    test::wait_for_records(folder.file("run/training.jsonl"));
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::kill(program.pid(), SIGTERM);
+    const double begin = monotonic_seconds();
+    const ProgramResult run = program.wait();
+    EXPECT_EQ(run.status, 75) << run.err;
+    EXPECT_LT(monotonic_seconds() - begin, 30);
+    EXPECT_THAT(run.out + run.err, HasSubstr("the run is to end; its tool calls are not scored"));
+    EXPECT_TRUE(path_exists(folder.file("run/LATEST/model/index.json"))) << run.err;
+  }
 }
 
 TEST(ToolCallRunTest, PromptsThatTheTemplateRefusesAreToldOf) {

@@ -25,7 +25,7 @@ struct WorldOptions {
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": the host name's
   /// Who serves the store, in texts: rank 0 as a rule, or what started all ranks.
   std::string store_place = "rank 0";
-  bool may_share_memory = true;              ///< false: groups within one host use its loopback too
+  bool may_share_memory = true;  ///< false: groups within one host use its loopback too
   /// A rank without a sign of life for so long has vanished; used while devices work.
   double lost_seconds = 10;
   /// The limit for aborting devices' work after the run has failed; then the process ends.

@@ -7,6 +7,7 @@
 
 #include "core/divide.h"
 #include "core/error.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -56,6 +57,7 @@ tensor::Batch window_collater(std::span<const Sample> samples, const WindowColla
     length = round_up(length, std::lcm(config.block_size.value_or(1), divisor));
   }
   if (config.max_length) length = std::min(length, *config.max_length);
+  check_length(length);
 
   const auto num_samples = static_cast<int64_t>(samples.size());
   const auto matrix = [&](int64_t value, at::ScalarType dtype) {

@@ -27,7 +27,9 @@ struct MockIterableDatasetConfig {
         field("seq_len", &Config::seq_len, "tokens in a sequence").at_least(2).at_most(kMostTokens),
         field("num_samples", &Config::num_samples, "batches in an epoch, on every rank")
             .at_least(1),
-        field("batch_size", &Config::batch_size, "sequences in a batch").at_least(1),
+        field("batch_size", &Config::batch_size, "sequences in a batch")
+            .at_least(1)
+            .at_most(1 << 20),
         field("exclude_token_ids", &Config::exclude_token_ids,
               "ids never drawn (the pad id, say)")};
   }

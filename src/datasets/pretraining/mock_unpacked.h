@@ -21,7 +21,7 @@ struct MockUnpackedDatasetConfig {
   static constexpr auto fields() {
     using Config = MockUnpackedDatasetConfig;
     return std::tuple{
-        field("num_sentences", &Config::num_sentences, "samples").at_least(1),
+        field("num_sentences", &Config::num_sentences, "samples").at_least(1).at_most(1 << 30),
         field("mean_len", &Config::mean_len, "mean tokens of a sentence before its end")
             .at_least(0),
         field("std_len", &Config::std_len, "standard deviation of the tokens of a sentence")

@@ -2,6 +2,7 @@
 
 #include "core/text.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/check/place_of.h"
 #include "recipes/read/recipe.h"
 #include "tensor/dtype.h"
 
@@ -75,6 +76,22 @@ void check_weight_bits(const Recipe& recipe, int64_t world_size, config::Diagnos
   diagnostics.warning(*written,
                       "no effect: what is trained is float32 and lacks no bits of a weight "
                       "(flashoptim refuses this key then)");
+}
+
+void check_eps(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics) {
+  constexpr double kEnough = 1e-4;
+  const std::optional<double> eps = recipe.optimizer.eps_beside_own_dtype;
+  const bool is_float16 = recipe.model.hf_config.is_object() &&
+                          storage_dtype(recipe.model) == at::kHalf &&
+                          !updates_float32(recipe, world_size);
+  if (!is_float16 || !eps || *eps >= kEnough) return;
+  diagnostics.warning(
+      place_of(recipe, "optimizer", "eps"),
+      cat("Adam's averages are float16 as its weights are: squares of gradients below 2e-4 are 0 "
+          "there, and what such a gradient changes is divided by eps, ",
+          *eps,
+          ", alone, so the loss is likely to grow. eps: 1e-4, torch_dtype: bfloat16, or "
+          "float32 with autocast_dtype: float16 helps"));
 }
 
 }  // namespace automodel::recipes

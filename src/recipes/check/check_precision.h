@@ -17,4 +17,7 @@ void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnosti
 /// check_run).
 void check_weight_bits(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
 
+/// Warns of an eps that is too small for averages in float16, most of whose squares are 0.
+void check_eps(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+
 }  // namespace automodel::recipes

@@ -414,6 +414,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_mfu(recipe, diagnostics);
   check_paging(recipe, diagnostics);
   check_weight_bits(recipe, shares.student, diagnostics);
+  check_eps(recipe, shares.student, diagnostics);
   check_rollback(recipe, diagnostics);
   check_validation_sets(recipe, diagnostics);
   check_scheduler(recipe, shares.student, diagnostics);

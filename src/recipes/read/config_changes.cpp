@@ -1,6 +1,7 @@
 #include "recipes/read/config_changes.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "config/bind.h"
 #include "config/other_names.h"
@@ -211,6 +212,26 @@ void check_next_tokens(const Node& change, ModelRecipe& plan, Diagnostics& diagn
 }
 
 /// Reports configuration keys that have no effect.
+const std::vector<std::string> kTokenKeys = {"bos_token_id", "eos_token_id",
+                                             "decoder_start_token_id"};
+
+/// Refuses what cannot be a token, or tokens, of the model's vocabulary.
+void check_token_ids(const Node& change, const Json& hf_config, Diagnostics& diagnostics) {
+  if (change.is_null()) return;
+  const Json* vocab_size = hf_config.is_object() ? hf_config.find("vocab_size") : nullptr;
+  const bool is_counted = vocab_size != nullptr && vocab_size->is_int();
+  const int64_t last = is_counted ? vocab_size->as_int() - 1 : std::numeric_limits<int64_t>::max();
+  const auto is_token = [&](const Node& id) {
+    return id.int_value() && *id.int_value() >= 0 && *id.int_value() <= last;
+  };
+  const bool is_right =
+      change.is_sequence() ? std::ranges::all_of(change.children(), is_token) : is_token(change);
+  if (is_right) return;
+  const std::string range = is_counted ? cat("0 to ", last) : "at least 0";
+  diagnostics.error(change, cat(change.key(), " is a token's number, ", range,
+                                ", or a list of these; found ", change.describe()));
+}
+
 void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   const std::string& key = change.key();
   if (key.starts_with("kda_")) {
@@ -307,6 +328,7 @@ void apply_config_changes(const std::vector<Node>& changes, ModelRecipe& plan,
       continue;
     }
     check_idle_change(child, diagnostics);
+    if (is_one_of(kTokenKeys, child.key())) check_token_ids(child, plan.hf_config, diagnostics);
     if (plan.hf_config.is_object()) set_config_key(plan.hf_config, child, known, diagnostics);
   }
   for (const Node& child : changes) {
@@ -333,21 +355,27 @@ void warn_of_unread_changes(const std::vector<Node>& changes, const ModelRecipe&
                                                      "num_nextn_predict_layers"};
   constexpr int64_t kWildSize =
       1 << 24;  // a model of that many parts of anything is not built to look at it
-  const Json& config = plan.hf_config;
+  Json config = plan.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();
   if (!is_buildable) return;
-  std::vector<std::string> keys;
+  std::vector<std::string> keys, wild;
   for (const Node& child : changes) {
     const Json* value = config.find(child.key());
     if (value == nullptr) continue;  // refused
-    if (value->is_int() && value->as_int() > kWildSize) return;
+    if (value->is_int() && value->as_int() > kWildSize) {
+      wild.push_back(child.key());
+      continue;
+    }
     const bool is_known_elsewhere = is_one_of(elsewhere, child.key()) ||
                                     child.key().starts_with("kda_") ||
                                     child.key().starts_with("mtp_");
     if (!is_known_elsewhere) keys.push_back(child.key());
   }
   if (keys.empty()) return;
+  // As if a wild number were not asked for: whether it is read is not found out.
+  for (const std::string& key : wild) config.erase(key);
+  if (!wild.empty() && !models::check_config(config).empty()) return;
   const std::vector<std::string> unread = unread_keys(config, keys);
   for (const Node& child : changes) {
     if (child.key() == "rope_theta" && has_theta_elsewhere(config)) {

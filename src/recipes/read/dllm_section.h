@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/field.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::recipes {
 
@@ -52,13 +53,16 @@ struct DllmSection {
             .at_most(1),
         field("block_size", &S::block_size,
               "tokens of a canvas that are denoised together; absent: canvas_length")
-            .above(0),
+            .above(0)
+            .at_most(datasets::kMostTokens),
         field("pad_block_size", &S::pad_block_size,
               "fill samples, or responses, with end-of-sequence tokens to a multiple of it")
-            .above(0),
+            .above(0)
+            .at_most(datasets::kMostTokens),
         field("pad_seq_len_divisible", &S::pad_seq_len_divisible,
               "pad batches to a multiple of it and of pad_block_size")
-            .above(0),
+            .above(0)
+            .at_most(datasets::kMostTokens),
         field("supervise_padding", &S::supervise_padding, "padding counts in the loss"),
         field("vocab_size", &S::vocab_size,
               "of modes block_diffusion and scdd: replacements are drawn below it")

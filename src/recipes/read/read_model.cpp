@@ -355,6 +355,13 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   if (config != nullptr && !config->is_null()) {
     read_config_node(*config, plan, changes, diagnostics);
   }
+  const Node* beside = target->arguments.find("pretrained_model_name_or_path");
+  const bool has_config = config != nullptr && !config->is_null();
+  if (plan.is_from_config && has_config && beside != nullptr && !beside->is_null()) {
+    diagnostics.warning_at_key(*beside,
+                               "'pretrained_model_name_or_path' has no effect beside config: "
+                               "weights are drawn, and from_pretrained is what reads them");
+  }
   if (!plan.source.empty()) {
     const Node* place = target->arguments.find("pretrained_model_name_or_path");
     if (config != nullptr) {

@@ -90,6 +90,8 @@ struct OptimizerRecipe {
   std::function<int64_t(std::span<const tensor::FlatSegment> segments, at::ScalarType parameter,
                         const optim::TensorRoles& roles)>
       state_bytes_of_tensors;
+  /// Adam's eps where its averages have the parameters' dtype.
+  std::optional<double> eps_beside_own_dtype = {};
   bool changes_matrices = false;     ///< as wholes (Muon)
   bool takes_matrices_only = false;  ///< torch.optim.Muon
   /// Weights of 16 bits are kept with more (master_weight_bits of FlashAdamW).

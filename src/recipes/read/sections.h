@@ -106,7 +106,9 @@ struct PackedSequenceSection {
               "threads that tokenize; absent: as many as the rank computes with")
             .above(0),
         field("drop_long_samples", &S::drop_long_samples, "leave out what fits no pack"),
-        field("pad_to_multiple_of", &S::pad_to_multiple_of, "pad samples to a multiple").above(0),
+        field("pad_to_multiple_of", &S::pad_to_multiple_of, "pad samples to a multiple")
+            .above(0)
+            .at_most(datasets::kMostTokens),
         field("split_across_pack", &S::split_across_pack, "legacy")
             .without_effect("samples are never split over packs")};
   }

@@ -273,12 +273,25 @@ std::unique_ptr<DatasetRecipe> read_nanogpt(const Target& target, Diagnostics& d
   return std::make_unique<NanogptDatasetRecipe>(std::move(config));
 }
 
+void check_template(const std::optional<std::string>& text, const Node& arguments,
+                    Diagnostics& diagnostics) {
+  if (!text) return;
+  try {
+    const datasets::RowTemplate made(*text);
+  } catch (const UserError& error) {
+    diagnostics.error(*arguments.find("source_template"), error.what());
+  }
+}
+
 template <typename Config, typename Plan>
 DatasetMaker plan_maker() {
   return [](const Target& target, Diagnostics& diagnostics) -> std::unique_ptr<DatasetRecipe> {
     const size_t errors = diagnostics.count(config::Severity::kError);
     Config config = config::bind<Config>(target.arguments, diagnostics,
                                          {.legacy_keys = {}, .other_keys = {"tokenizer"}});
+    if constexpr (requires { config.source_template; }) {
+      check_template(config.source_template, target.arguments, diagnostics);
+    }
     if (diagnostics.count(config::Severity::kError) > errors) return nullptr;
     return std::make_unique<Plan>(std::move(config));
   };

@@ -46,6 +46,8 @@ OptimizerRecipe adam_plan(optim::AdamConfig config, const Node& arguments,
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
+  const bool has_own_dtype = config.masters == optim::MasterWeights::kNone;
+  if (has_own_dtype && !config.exp_avg_sq_dtype) plan.eps_beside_own_dtype = config.eps;
   plan.state_bytes = [config](at::ScalarType parameter) {
     return optim::adam_state_bytes(config, parameter);
   };

@@ -137,8 +137,12 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
                generator.keeps_keys() ? "" : ", whole texts again for every token");
   });
   models::GeneratingRanks ranks;
-  ranks.any_goes_on = [this](bool goes_on) {
-    return comm::max_over(evaluated_.ranks, {goes_on ? 1 : 0})[0] != 0;
+  bool is_ended = false;  // on all ranks alike
+  ranks.any_goes_on = [&](bool goes_on) {
+    const std::vector<int64_t> any =
+        comm::max_over(evaluated_.ranks, {goes_on ? 1 : 0, evaluated_.is_ending() ? 1 : 0});
+    is_ended = is_ended || (any[0] != 0 && any[1] != 0);
+    return any[0] != 0 && !is_ended;
   };
   ranks.call = [this](const std::function<at::Tensor()>& forward) {
     evaluated_.engine.begin_micro_batch(true);
@@ -158,6 +162,12 @@ Json ToolCallEvaluation::run(Reporter& reporter) {
       sum += chat::score_tool_calls(chat::parse_tool_calls(text), prompts_[first + i].calls);
     }
     num_done += written.size();
+  }
+  if (is_ended) {
+    if (evaluated_.ranks.rank() == 0) {
+      reporter.warning("tool_call_eval: the run is to end; its tool calls are not scored");
+    }
+    return metrics;
   }
   std::vector<double> sums = {static_cast<double>(prompts_.size()),
                               static_cast<double>(num_skipped_)};

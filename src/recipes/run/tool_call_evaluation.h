@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct EvaluatedModel {
   distributed::Engine& engine;
   comm::ProcessGroup ranks;  ///< those that share the work, and perhaps the model's weights
   at::Device device;
+  std::function<bool()> is_ending = [] { return false; };  ///< whether the run is to save and end
 };
 
 /// How well the model calls tools: the section `tool_call_eval` of a recipe. The prompts are spread
@@ -40,8 +42,8 @@ class ToolCallEvaluation final {
   ToolCallEvaluation(const Recipe& recipe, EvaluatedModel evaluated, Reporter& reporter);
 
   /// The means of the scores and how many prompts they are of, by upstream's names
-  /// ("tool_call/name_correct"), or "tool_call/_disabled_fsdp2" alone. Every rank calls it, with
-  /// the model in evaluation mode.
+  /// ("tool_call/name_correct"), or "tool_call/_disabled_fsdp2" alone; none where some rank's run
+  /// is to end before all is written. Every rank calls it, with the model in evaluation mode.
   Json run(Reporter& reporter);
 
  private:

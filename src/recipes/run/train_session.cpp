@@ -48,13 +48,14 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
 }
 
 /// The evaluation of tool calls that the recipe asks for; null for others.
-std::unique_ptr<ToolCallEvaluation> build_tool_call_evaluation(const Recipe& recipe,
-                                                               const SessionModel& model,
-                                                               const distributed::DeviceMesh& mesh,
-                                                               const RunContext& context) {
+std::unique_ptr<ToolCallEvaluation> build_tool_call_evaluation(
+    const Recipe& recipe, const SessionModel& model, const distributed::DeviceMesh& mesh,
+    const RunContext& context, const training::SignalWatch& signals) {
   if (!recipe.tool_calls || recipe.validation_datasets.empty()) return nullptr;
   return std::make_unique<ToolCallEvaluation>(
-      recipe, EvaluatedModel{model.model(), model.engine(), mesh.group("dp"), context.device},
+      recipe,
+      EvaluatedModel{model.model(), model.engine(), mesh.group("dp"), context.device,
+                     [&signals] { return signals.received() != 0; }},
       *context.reporter);
 }
 
@@ -81,7 +82,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
       validation_(std::move(data_.validation), train_step_, model_.parts,
-                  build_tool_call_evaluation(recipe, model_, mesh_, context)),
+                  build_tool_call_evaluation(recipe, model_, mesh_, context, signals_)),
       checkpoint_(recipe, context.group, slow_work(), build_background(recipe, context),
                   *context.reporter, context.resolved_recipe),
       operations_(recipe, model_, mesh_.size("dp")),
