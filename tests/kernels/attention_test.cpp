@@ -1,5 +1,7 @@
 #include "kernels/attention/attention.h"
 
+#include <gmock/gmock.h>
+
 #include <memory>
 
 #include "core/error.h"

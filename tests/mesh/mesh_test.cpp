@@ -120,7 +120,8 @@ TEST(MeshTest, CoversASubsetOfRanks) {
 TEST(MeshTest, RefusesRanksThatDoNotFit) {
   const auto text = [](std::vector<int> ranks) -> std::string {
     try {
-      Mesh({.pp = 1, .dp_replicate = 1, .dp_shard = 2, .cp = 1, .tp = 1}, std::move(ranks));
+      const Mesh mesh({.pp = 1, .dp_replicate = 1, .dp_shard = 2, .cp = 1, .tp = 1},
+                      std::move(ranks));
       return "";
     } catch (const UserError& error) {
       return error.what();

@@ -273,7 +273,7 @@ std::unique_ptr<DatasetRecipe> read_nanogpt(const Target& target, Diagnostics& d
   return std::make_unique<NanogptDatasetRecipe>(std::move(config));
 }
 
-void check_template(const std::optional<std::string>& text, const Node& arguments,
+void check_template(const std::optional<std::string>& text, const config::Node& arguments,
                     Diagnostics& diagnostics) {
   if (!text) return;
   try {
