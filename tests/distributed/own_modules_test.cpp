@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/engine/sharded_engine.h"
+#include "distributed/sgd_step.h"
 #include "distributed/toy_modules.h"
 #include "support/errors.h"
 
@@ -154,13 +155,7 @@ std::vector<at::Tensor> weights_behind(bool has_failure, const ShardingOptions& 
   }
   for (int step = 0; step < 3; ++step) {
     net.loss(toy_input(step)).backward();
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < engine.trained().size(); ++i) {
-      at::Tensor values = engine.trained()[i].buffer;
-      values.sub_(engine.gradients()[i].buffer, 0.1);
-    }
-    engine.parameters_changed();
-    engine.zero_gradients();
+    sgd_step(engine);
   }
   std::vector<at::Tensor> weights;
   for (const tensor::FlatShard& shard : engine.trained()) weights.push_back(shard.buffer.clone());

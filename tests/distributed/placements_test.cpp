@@ -5,6 +5,7 @@
 #include "comm/ranks.h"
 #include "distributed/engine/sharded_engine.h"
 #include "distributed/groups/sharding_groups.h"
+#include "distributed/sgd_step.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_modules.h"
 #include "kernels/optimizer/optimizer_step.h"
@@ -52,13 +53,7 @@ void train(ToyNet& net, ShardedEngine& engine, const ProcessGroup& group, int nu
       engine.end_micro_batch();
     }
     engine.reduce_gradients();
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < engine.trained().size(); ++i) {
-      at::Tensor values = engine.trained()[i].buffer;
-      values.sub_(engine.gradients()[i].buffer, 0.1);
-    }
-    engine.parameters_changed();
-    engine.zero_gradients();
+    sgd_step(engine);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "distributed/autograd/when_differentiated.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/groups/sharding_groups.h"
+#include "distributed/sgd_step.h"
 #include "distributed/toy_model.h"
 
 namespace automodel::distributed {
@@ -82,12 +83,7 @@ std::vector<at::Tensor> train(ToyNet& net, Engine& engine, int rank, int num_mic
     engine.reduce_gradients();
     for (const at::Tensor& gradient : copies_of(engine.gradients())) values.push_back(gradient);
     values.push_back(at::scalar_tensor(engine.gradient_norm(), at::kDouble));
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < engine.trained().size(); ++i) {
-      at::Tensor(engine.trained()[i].buffer).sub_(engine.gradients()[i].buffer, 0.1);
-    }
-    engine.parameters_changed();
-    engine.zero_gradients();
+    sgd_step(engine);
   }
   for (const at::Tensor& weights : copies_of(engine.parameters())) values.push_back(weights);
   return values;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/divide.h"
 #include "core/error.h"
 
 namespace automodel::datasets {
@@ -58,8 +59,7 @@ at::Tensor token_types(std::span<const Sample> samples, int64_t length) {
 }
 
 int64_t padded_length(int64_t longest, const CollaterConfig& config) {
-  const int64_t divisor = config.pad_seq_len_divisible.value_or(1);
-  return (longest + divisor - 1) / divisor * divisor;
+  return round_up(longest, config.pad_seq_len_divisible.value_or(1));
 }
 
 /// source_ids and source_padding; undefined where samples have no source.

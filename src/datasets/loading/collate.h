@@ -7,6 +7,7 @@
 
 #include "core/field.h"
 #include "datasets/samples/dataset.h"
+#include "datasets/samples/most_tokens.h"
 #include "tensor/batch.h"
 
 namespace automodel::datasets {
@@ -18,7 +19,8 @@ struct CollaterConfig {
   static constexpr auto fields() {
     return std::tuple{field("pad_seq_len_divisible", &CollaterConfig::pad_seq_len_divisible,
                             "pad batches to a multiple of this many tokens")
-                          .at_least(1)};
+                          .at_least(1)
+                          .at_most(kMostTokens)};
   }
 };
 

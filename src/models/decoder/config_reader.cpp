@@ -335,12 +335,13 @@ std::vector<bool> read_layer_indices(ConfigReader& reader, std::string_view key,
 }
 
 std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t num_layers,
-                                      std::string_view empty) {
+                                      bool is_empty_absent) {
   const int64_t interval = reader.size("no_rope_layer_interval", 4);
   std::vector<bool> rotated;
   for (int64_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
   const Json* listed = reader.find("no_rope_layers");
-  if (listed == nullptr || listed->dump() == empty) return rotated;
+  if (listed == nullptr) return rotated;
+  if (is_empty_absent && listed->is_array() && listed->size() == 0) return rotated;
   const bool is_list = listed->is_array() && listed->size() >= rotated.size() &&
                        std::ranges::all_of(listed->as_array(), &Json::is_int);
   if (!is_list) {

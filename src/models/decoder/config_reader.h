@@ -121,10 +121,10 @@ void add_rope_or(ConfigReader& reader, DecoderConfig& config, const Json& absent
 std::vector<bool> read_layer_indices(ConfigReader& reader, std::string_view key,
                                      int64_t num_layers);
 
-/// Which layers rotate: those with a 1 in `no_rope_layers`, or without that list (or where it is
-/// `empty`, as JSON) all but every `no_rope_layer_interval`-th.
+/// Which layers rotate: those with a 1 in `no_rope_layers`, or without that list all but every
+/// `no_rope_layer_interval`-th. `is_empty_absent`: an empty list is none.
 std::vector<bool> read_rotated_layers(ConfigReader& reader, int64_t num_layers,
-                                      std::string_view empty = "null");
+                                      bool is_empty_absent = false);
 
 /// Sets the window in the layers that `layer_types` calls sliding_attention, or without
 /// `layer_types` in those for which `is_sliding(layer)` is true. Returns which layers slide.

@@ -459,6 +459,11 @@ struct DecoderConfig {
            (next_tokens &&
             std::any_of(next_tokens->layers.begin(), next_tokens->layers.end(), has_state));
   }
+  /// Whether some layer's queries see their own chunk alone.
+  bool has_chunks() const {
+    return std::any_of(layers.begin(), layers.end(),
+                       [](const LayerOptions& layer) { return layer.chunk > 0; });
+  }
   /// Whether some layer sees the keys that another one's indexer chose.
   bool shares_choices() const {
     for (int64_t i = 0; i < num_layers(); ++i) {

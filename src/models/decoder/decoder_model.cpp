@@ -175,8 +175,7 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   if (config_.indexer && batch.part) {
     throw UnsupportedError(std::string(kNoContextParallelIndexer));
   }
-  const auto has_chunks = [](const LayerOptions& layer) { return layer.chunk > 0; };
-  if (batch.part && std::ranges::any_of(config_.layers, has_chunks)) {
+  if (config_.has_chunks() && batch.part) {
     throw UnsupportedError(std::string(kNoContextParallelChunks));
   }
   if (config_.shares_choices()) {

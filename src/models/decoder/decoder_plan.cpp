@@ -71,10 +71,7 @@ void add_reasons(nn::ParallelPlan& plan, const DecoderConfig& config) {
   }
   if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
   if (!config.is_causal) plan.no_cp_reasons.emplace_back(kNoContextParallelBothWays);
-  if (std::ranges::any_of(config.layers,
-                          [](const LayerOptions& layer) { return layer.chunk > 0; })) {
-    plan.no_cp_reasons.emplace_back(kNoContextParallelChunks);
-  }
+  if (config.has_chunks()) plan.no_cp_reasons.emplace_back(kNoContextParallelChunks);
   if (config.shares_choices()) {
     plan.no_pp_reasons.emplace_back(
         "layers that see the keys which another layer's indexer chose (indexer_types) are not in "

@@ -13,7 +13,7 @@ namespace {
 
 /// A window in layers that rotate, and neither in every fourth; the dense layers before the experts
 /// have a pattern of their own, and all rotate where it leaves none of them a window.
-void add_layers(ConfigReader& reader, DecoderConfig& config, int64_t num_dense) {
+void add_cohere2_layers(ConfigReader& reader, DecoderConfig& config, int64_t num_dense) {
   const int64_t dense_pattern = reader.size("prefix_dense_sliding_window_pattern", 1);
   const int64_t pattern = reader.size("sliding_window_pattern", 4);
   const std::vector<bool> slides =
@@ -67,7 +67,7 @@ DecoderConfig read_cohere2_moe(ConfigReader& reader) {
   }
   const int64_t num_dense = reader.count("first_k_dense_replace", 0);
   add_cohere2_experts(reader, config, num_dense);
-  add_layers(reader, config, num_dense);
+  add_cohere2_layers(reader, config, num_dense);
   return config;
 }
 

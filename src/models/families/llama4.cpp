@@ -11,10 +11,10 @@ namespace {
 
 /// Layers that rotate and see their own chunk, and layers that do neither, whose queries grow with
 /// their position.
-void add_layers(ConfigReader& reader, DecoderConfig& config) {
+void add_llama4_layers(ConfigReader& reader, DecoderConfig& config) {
   add_rope(reader, config, {.theta = 500000.0});
   config.is_rope_interleaved = true;
-  const std::vector<bool> rotated = read_rotated_layers(reader, config.num_layers(), "[]");
+  const std::vector<bool> rotated = read_rotated_layers(reader, config.num_layers(), true);
   int unrotated = -1;
   const Json* tuning = reader.find("attn_temperature_tuning");  // 4 in some releases, for true
   const bool is_number = tuning != nullptr && tuning->is_int();
@@ -74,7 +74,7 @@ DecoderConfig read_llama4_text(ConfigReader& reader) {
   config.has_attention_output_bias = config.has_qkv_bias;
   if (reader.flag("use_qk_norm", true)) config.qk_norm = QkNorm::kPlainPerHead;
   config.is_qk_norm_of_rotated = true;
-  add_layers(reader, config);
+  add_llama4_layers(reader, config);
   add_llama4_experts(reader, config);
   return config;
 }
@@ -83,10 +83,10 @@ DecoderConfig read_llama4(ConfigReader& reader) {
   return read_text_config(reader, read_llama4_text);
 }
 
-constexpr HfNames kNames{.mlp = "feed_forward",
-                         .router = "router",
-                         .are_experts_stacked = true,
-                         .shared_experts = "shared_expert"};
+constexpr HfNames kLlama4Names{.mlp = "feed_forward",
+                               .router = "router",
+                               .are_experts_stacked = true,
+                               .shared_experts = "shared_expert"};
 
 constexpr HfNames in_language_model(HfNames names) {
   names.embedding = "language_model.model.embed_tokens";
@@ -109,7 +109,7 @@ extern const Family kLlama4Text{
     .layer_class = "Llama4TextDecoderLayer",
     .experts_class = "Llama4TextExperts",
     .read_config = read_llama4_text,
-    .names = kNames,
+    .names = kLlama4Names,
     .flops = layered_flops,
 };
 
@@ -122,7 +122,7 @@ extern const Family kLlama4{
     .layer_class = "Llama4TextDecoderLayer",
     .experts_class = "Llama4TextExperts",
     .read_config = read_llama4,
-    .names = in_language_model(kNames),
+    .names = in_language_model(kLlama4Names),
     .kept_prefixes = {"vision_model.", "multi_modal_projector."},
     .flops = layered_flops,
 };
