@@ -281,6 +281,26 @@ TEST(DistillationTest, ATeacherOnRanksOfItsOwnGivesTheSameLosses) {
       of_four);
 }
 
+/// Lengths that neither 4 nor 6 divides are padded on either side alone.
+TEST(DistillationTest, ATeacherAndAStudentApartMayEachSplitTheirSequences) {
+  const std::vector<std::string> alone = {"dp_size=1"};
+  const std::vector<std::string> in_two = {"dp_size=1", "cp_size=2"};
+  const std::vector<std::string> in_three = {"dp_size=1", "cp_size=3"};
+  std::vector<std::string> stages = {"dp_size=1", "pp_size=2", "pipeline.pp_schedule=1f1b",
+                                     "pipeline.pp_microbatch_size=1"};
+  std::vector<std::string> split_stages = stages;
+  split_stages.emplace_back("cp_size=2");
+  expect_records_of_one_rank(
+      {{"teacher", apart(3, alone, in_two)},
+       {"student", apart(3, in_two, alone)},
+       {"both, in two and three", apart(5, in_two, in_three)},
+       {"the teacher's tensors too", apart(5, alone, {"dp_size=1", "cp_size=2", "tp_size=2"})},
+       {"two students", apart(4, {"dp_size=2"}, in_two)},
+       {"the teacher's stages", apart(5, alone, split_stages)},
+       {"the student's stages", apart(6, split_stages, in_two)}},
+      kUntiedStudent);
+}
+
 /// The first and the last stage both have the weight, which is not trained.
 TEST(DistillationTest, ATeacherWhoseHeadIsItsEmbeddingMayHaveStages) {
   std::vector<std::string> changes = kUntiedStudent;

@@ -78,15 +78,6 @@ void compare_head_splits(const Recipe& recipe, Diagnostics& diagnostics) {
           "the teacher ranks of its own (separate_meshes)"));
 }
 
-void refuse_split_sequences(const Recipe& recipe, const char* section,
-                            const distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
-  if (setup.sizes.cp_size.value_or(1) == 1) return;
-  diagnostics.unsupported(
-      place_of(recipe, section, "cp_size"),
-      "cp_size above 1 with separate_meshes is not in this version; without it student and teacher "
-      "split their sequences over the same ranks");
-}
-
 }  // namespace
 
 void check_separate_meshes(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
@@ -106,8 +97,6 @@ void check_separate_meshes(const Recipe& recipe, int64_t world_size, Diagnostics
                       cat("the teacher's dp_size ", teachers, " does not divide the student's ",
                           replicas, ": every replica of the teacher has as many of the student's"));
   }
-  refuse_split_sequences(recipe, "distributed", recipe.distributed, diagnostics);
-  refuse_split_sequences(recipe, "teacher_distributed", of_teacher, diagnostics);
 }
 
 void check_distillation(const Recipe& recipe, bool looks_at_tokenizers, Diagnostics& diagnostics) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "distributed/context/context_parallel.h"
 #include "distributed/tensor/vocab_range.h"
 #include "models/causal_lm.h"
 #include "recipes/read/read_distillation.h"
@@ -19,7 +20,7 @@ namespace automodel::recipes {
 
 namespace {
 
-constexpr int64_t kNumRoleNumbers = 4;
+constexpr int64_t kNumRoleNumbers = 6;
 
 /// What a rank of a student says before each of its batches.
 struct Question {
@@ -111,7 +112,9 @@ class RemoteTeacher final : public Teacher {
     if (!link_.own().has_losses) return {};
     if (!head_) take_head();
     const tensor::Batch& batch = lesson.batch;
-    const int64_t length = batch.sequence_length();
+    const distributed::SequenceShare& share = link_.own().share;
+    int64_t length = batch.sequence_length();
+    if (share.size > 1) length = distributed::padded_length(length, share) / share.size;
     const at::Tensor hidden =
         at::empty({batch.num_sequences(), length, head_->hidden_size}, head_->hidden_dtype);
     link_.all().recv(hidden, link_.answering());
@@ -176,12 +179,16 @@ class RemoteTeacher final : public Teacher {
 class TeacherServer final {
  public:
   TeacherServer(FrozenModel& model, TeacherLink link, const distributed::DeviceMesh& mesh,
-                at::Device device, int64_t ignore_index)
+                at::Device device, const Recipe& recipe)
       : model_(model),
         link_(std::move(link)),
         tp_(mesh.group("tp")),
+        sharder_(mesh.group("cp"), recipe.loss.ignore_index),
         device_(device),
-        ignore_index_(ignore_index) {}
+        ignore_index_(recipe.loss.ignore_index) {
+    const auto& pipeline = recipe.distributed.pipeline;
+    if (model_.model().pipeline) sequences_a_head_ = pipeline->pp_microbatch_size;
+  }
 
   /// Until all students have ended.
   void serve() {
@@ -203,19 +210,48 @@ class TeacherServer final {
         at::empty({num_tensors, question.num_sequences, question.length}, at::kLong);
     link_.all().recv(tokens, link_.asking(student));
     const tensor::Batch batch = unpacked(tokens, question, ignore_index_);
-    const std::vector<kernels::TeacherHead> heads = model_.heads_of(batch, {batch.to(device_)});
-    if (!heads.empty()) tell(student, heads);
+    const tensor::Batch share = sharder_.shard(batch).to(device_);
+    const std::vector<kernels::TeacherHead> heads = model_.heads_of(batch, {share});
+    if (heads.empty()) return true;
+    tell(student, heads[0],
+         sharder_.gather_token_tensor(hidden_of(share, heads), question.length).cpu());
     return true;
   }
 
-  void tell(int student, const std::vector<kernels::TeacherHead>& heads) {
-    std::vector<at::Tensor> hidden;
-    for (const kernels::TeacherHead& head : heads) hidden.push_back(head.hidden);
-    const at::Tensor all = at::cat(hidden).cpu().contiguous();
+  /// The hidden states [B, s, D] of this rank's share of a batch. A head has none of the tokens
+  /// that only make sequences divisible: theirs are zero.
+  at::Tensor hidden_of(const tensor::Batch& share,
+                       const std::vector<kernels::TeacherHead>& heads) const {
+    const int64_t num_sequences = share.num_sequences();
+    const int64_t length = share.sequence_length();
+    std::vector<at::Tensor> parts;
+    int64_t first = 0;
+    for (const kernels::TeacherHead& head : heads) {
+      const int64_t count =
+          std::min(sequences_a_head_.value_or(num_sequences), num_sequences - first);
+      const at::Tensor labels = share.labels.narrow(0, first, count).reshape({-1});
+      const at::Tensor scored = models::scored_tokens(labels, ignore_index_);
+      at::Tensor hidden = head.hidden;
+      if (scored.defined()) {
+        hidden = at::zeros({labels.size(0), hidden.size(-1)}, hidden.options())
+                     .index_copy_(0, scored, head.hidden);
+      }
+      parts.push_back(hidden.view({count, length, hidden.size(-1)}));
+      first += count;
+    }
+    return at::cat(parts);
+  }
+
+  /// `hidden` [B, S, D]: on the CPU, of whole sequences. Collective over the tensor-parallel ranks.
+  void tell(int student, const kernels::TeacherHead& head, const at::Tensor& hidden) {
     const bool is_first = std::find(told_.begin(), told_.end(), student) == told_.end();
-    if (is_first) tell_head(student, heads[0]);
+    if (is_first) tell_head(student, head);
     if (!link_.own().speaks) return;
-    for (const int rank : link_.listeners(student)) link_.all().send(all, rank);
+    for (const int rank : link_.listeners(student)) {
+      const distributed::SequenceShare share = link_.share_of(rank);
+      link_.all().send(share.size == 1 ? hidden : distributed::split_tokens(hidden, 0, share),
+                       rank);
+    }
   }
 
   /// Collective over the tensor-parallel ranks.
@@ -249,9 +285,11 @@ class TeacherServer final {
   FrozenModel& model_;
   TeacherLink link_;
   comm::ProcessGroup tp_;
+  distributed::ContextParallelSharder sharder_;
   at::Device device_;
   int64_t ignore_index_;
-  std::vector<int> told_;  // students that have the head
+  std::optional<int64_t> sequences_a_head_;  // in stages: a micro-batch's
+  std::vector<int> told_;                    // students that have the head
 };
 
 /// Whether a rank of a pipeline has the last stage.
@@ -263,13 +301,17 @@ bool has_last_stage(const SessionModel& model, const distributed::DeviceMesh& me
 }  // namespace
 
 TeacherLink::TeacherLink(comm::ProcessGroup all, const LinkRole& own) : all_(std::move(all)) {
-  const at::Tensor mine =
-      at::tensor(std::vector<int64_t>{own.is_teacher, own.replica, own.speaks, own.has_losses});
+  const at::Tensor mine = at::tensor(std::vector<int64_t>{
+      own.is_teacher, own.replica, own.speaks, own.has_losses, own.share.rank, own.share.size});
   const at::Tensor everybodys = at::empty({all_.size(), kNumRoleNumbers}, at::kLong);
   all_.all_gather(everybodys, mine);
   for (int rank = 0; rank < all_.size(); ++rank) {
     const int64_t* n = everybodys.const_data_ptr<int64_t>() + rank * kNumRoleNumbers;
-    roles_.push_back({n[0] != 0, static_cast<int>(n[1]), n[2] != 0, n[3] != 0});
+    roles_.push_back({n[0] != 0,
+                      static_cast<int>(n[1]),
+                      n[2] != 0,
+                      n[3] != 0,
+                      {static_cast<int>(n[4]), static_cast<int>(n[5])}});
   }
 }
 
@@ -325,14 +367,19 @@ std::vector<int> TeacherLink::listeners(int student) const {
   });
 }
 
+distributed::SequenceShare TeacherLink::share_of(int listener) const {
+  return roles_[static_cast<size_t>(listener)].share;
+}
+
 std::unique_ptr<Teacher> make_remote_teacher(const SessionModel& student,
                                              const distributed::DeviceMesh& mesh,
                                              const comm::ProcessGroup& link, at::Device device) {
-  const bool is_first_of_tp = mesh.group("tp").rank() == 0;
+  const bool is_first = mesh.group("tp").rank() == 0 && mesh.group("cp").rank() == 0;
   const LinkRole role{.is_teacher = false,
                       .replica = mesh.group("dp").rank(),
-                      .speaks = is_first_of_tp && mesh.group("pp").rank() == 0,
-                      .has_losses = has_last_stage(student, mesh)};
+                      .speaks = is_first && mesh.group("pp").rank() == 0,
+                      .has_losses = has_last_stage(student, mesh),
+                      .share = {mesh.group("cp").rank(), mesh.size("cp")}};
   return std::make_unique<RemoteTeacher>(TeacherLink(link, role),
                                          student.parts.back()->loss_head().rows(), device);
 }
@@ -343,17 +390,17 @@ void serve_student(const Recipe& recipe, const RunContext& context,
   const training::SignalWatch signals(recipe.step_scheduler.preemption_signal);
   const distributed::DeviceMesh mesh = build_mesh(teacher_recipe(recipe), *context.world);
   FrozenModel model(teacher_recipe(recipe), mesh, context.place());
-  const LinkRole role{
-      .is_teacher = true,
-      .replica = mesh.group("dp").rank(),
-      .speaks = has_last_stage(model.model(), mesh) && mesh.group("tp").rank() == 0};
+  const LinkRole role{.is_teacher = true,
+                      .replica = mesh.group("dp").rank(),
+                      .speaks = has_last_stage(model.model(), mesh) &&
+                                mesh.group("tp").rank() == 0 && mesh.group("cp").rank() == 0};
   const TeacherLink roles(link, role);
   comm::SlowWork& slow_work =
       context.world->slow_work(slow_work_options(recipe, *context.reporter));
   model.load(slow_work, *context.reporter);
   if (recipe.distillation->offloads_teacher) model.keep_on_host(*context.reporter);
   link.barrier();  // RemoteTeacher::load() waits for it
-  TeacherServer(model, roles, mesh, context.place().device, recipe.loss.ignore_index).serve();
+  TeacherServer(model, roles, mesh, context.place().device, teacher_recipe(recipe)).serve();
 }
 
 }  // namespace automodel::recipes

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/groups/process_group.h"
+#include "distributed/context/context_split.h"
 #include "distributed/groups/device_mesh.h"
 #include "kernels/loss/vocabulary_rows.h"
 #include "recipes/read/recipe.h"
@@ -21,6 +22,7 @@ struct LinkRole {
   int replica = 0;          ///< of the student or of the teacher: the rank's place on the axis dp
   bool speaks = false;      ///< a student's: sends the batches; a teacher's: the hidden states
   bool has_losses = false;  ///< a student's: computes losses, so it gets the hidden states
+  distributed::SequenceShare share;  ///< a student's: of which tokens it gets them
 };
 
 /// The ranks of a student and of its teacher on ranks of its own, as each of them sees the others.
@@ -47,6 +49,8 @@ class TeacherLink final {
   int asking(int student) const;
   /// On a teacher's rank: the ranks of the student's replica `student` that get the hidden states.
   std::vector<int> listeners(int student) const;
+  /// The tokens of which the rank `listener` gets the hidden states.
+  distributed::SequenceShare share_of(int listener) const;
 
  private:
   int num_replicas(bool of_teacher) const;
