@@ -6,12 +6,12 @@ make_goldens.py writes them; the second sequence is padded at its end. Labels ar
 not the pad token, where they are the sequence's class: transformers takes the logits there by itself. `logits` are
 those of all tokens, left out for models with windows. Encoders take the first token; BERT's second sequence is a pair. `loss` and the gradients are of transformers' own loss.
 
-tests/recipes/data/tiny_classifier is a model that a run trains on pairs.jsonl beside it, and tiny_encoder a BERT;
-classification.json and encoder_classification.json say what PyTorch gives for the same steps: rows in their order, batches of 4, two a step, cut to 24 tokens; a step's loss
+tests/recipes/data/tiny_classifier is a model that a run trains on pairs.jsonl beside it, tiny_encoder a BERT and
+tiny_modernbert a ModernBERT; classification.json, encoder_classification.json and modernbert_classification.json say what PyTorch gives for the same steps: rows in their order, batches of 4, two a step, cut to 24 tokens; a step's loss
 is the mean over its 8 rows; gradients clipped at 1, AdamW. Validation on the last rows, after every third step.
 
 Run: python scripts/goldens/make_classifier_goldens.py [--folder DIR] [NAME ...]
-NAMEs are those of make_goldens.py and ENCODERS; by default the folders that are kept, and the run. Needs torch, transformers,
+NAMEs are those of make_goldens.py, ENCODERS and RUNS; by default the folders that are kept, and the runs. Needs torch, transformers,
 safetensors.
 """
 
@@ -23,7 +23,14 @@ import shutil
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, LlamaConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    LlamaConfig,
+    ModernBertConfig,
+)
 
 from make_goldens import MODELS, NONE_IS_SAID, ROOT, checkpoint_tensors, fill
 
@@ -34,6 +41,14 @@ ENCODERS = {
     "roberta": ("roberta", dict(SIZES, max_position_embeddings=36, type_vocab_size=1, hidden_act="gelu_new")),
     "xlm_roberta": ("xlm-roberta", dict(SIZES, max_position_embeddings=36, type_vocab_size=1)),
     "camembert": ("camembert", dict(SIZES, max_position_embeddings=36, type_vocab_size=1, classifier_dropout=0.2)),
+    "distilbert": ("distilbert", dict(vocab_size=128, dim=32, hidden_dim=64, n_layers=2, n_heads=4,
+                                      max_position_embeddings=32)),
+    "modernbert": ("modernbert", dict(SIZES, num_hidden_layers=4, local_attention=8, hidden_activation="gelu",
+                                      max_position_embeddings=64)),
+    "modernbert_mean": ("modernbert", dict(SIZES, num_hidden_layers=3, local_attention=6, classifier_pooling="mean",
+                                           layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                           norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True,
+                                           classifier_activation="silu", max_position_embeddings=64)),
 }
 NUM_LABELS = 3
 PAD = 3
@@ -60,8 +75,10 @@ def make_encoder(name, root):
     model.save_pretrained(folder)
     length = 24
     batch = make_batch(config.vocab_size, length)
-    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
-    if config.type_vocab_size > 1:
+    types = getattr(config, "type_vocab_size", 0)
+    if types > 0:
+        batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    if types > 1:
         batch["token_type_ids"][1, 6:-7] = 1
     classes = torch.tensor([2, 0])
     result = model(**batch, labels=classes)
@@ -69,14 +86,24 @@ def make_encoder(name, root):
     hidden = model.base_model(**batch).last_hidden_state
     if model_type == "bert":
         logits = model.classifier(model.bert.pooler.dense(hidden).tanh())
+    elif model_type == "distilbert":
+        logits = model.classifier(model.pre_classifier(hidden).relu())
+    elif model_type == "modernbert":
+        if config.classifier_pooling == "mean":
+            mask = batch["attention_mask"].unsqueeze(-1)
+            hidden = ((hidden * mask).sum(1) / mask.sum(1)).unsqueeze(1)
+        logits = model.classifier(model.head(hidden))
     else:
         logits = model.classifier.out_proj(model.classifier.dense(hidden).tanh())
     assert torch.allclose(logits[:, 0], result.logits, rtol=0, atol=1e-6)
     labels = torch.full_like(batch["input_ids"], -100)
     labels[:, 0] = classes
-    out = dict(batch, labels=labels, loss=result.loss.detach(), logits=logits.detach().contiguous())
+    out = dict(batch, labels=labels, loss=result.loss.detach())
+    if model_type != "modernbert":  # in a window of padding there is nothing to attend to, and a mean is of a text
+        out["logits"] = logits.detach().contiguous()
     for key, parameter in model.named_parameters():
-        if not key.endswith("self.key.bias"):  # a number that all scores of a query share: no gradient but rounding
+        # A number that all scores of a query share: no gradient but rounding
+        if not key.endswith(("self.key.bias", "k_lin.bias")):
             out["grad." + key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     save_file(out, os.path.join(folder, "reference.safetensors"))
     print(f"{name:20s} {type(model).__name__:36s} loss {result.loss.item():.6f}")
@@ -146,6 +173,9 @@ RUNS = {
     "tiny_classifier": ("classification.json", LlamaConfig(**SHAPE, num_key_value_heads=1)),
     "tiny_encoder": ("encoder_classification.json",
                      BertConfig(**SHAPE, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)),
+    "tiny_modernbert": ("modernbert_classification.json",
+                        ModernBertConfig(**SHAPE, local_attention=8, classifier_pooling="mean", bos_token_id=0,
+                                         eos_token_id=0, cls_token_id=0, sep_token_id=0)),
 }
 
 
@@ -206,12 +236,12 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     os.makedirs(arguments.folder, exist_ok=True)
-    for name in arguments.names or (*KEPT, *ENCODERS):
-        make_model(name, arguments.folder)
-    if not arguments.names:
-        rows = make_rows()
-        for name, (records_file, config) in RUNS.items():
-            make_run(name, records_file, config, rows)
+    rows = make_rows()
+    for name in arguments.names or (*KEPT, *ENCODERS, *RUNS):
+        if name in RUNS:
+            make_run(name, *RUNS[name], rows)
+        else:
+            make_model(name, arguments.folder)
 
 
 if __name__ == "__main__":

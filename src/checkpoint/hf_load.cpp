@@ -15,8 +15,8 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kBasePrefixes = {"model.",    "transformer.", "gpt_neox.",
-                                                           "backbone.", "bert.",        "roberta."};
+constexpr std::array<std::string_view, 7> kBasePrefixes = {
+    "model.", "transformer.", "gpt_neox.", "backbone.", "bert.", "roberta.", "distilbert."};
 
 /// Whether a folder's tensor is one of those that are skipped, be it that the folder leaves the
 /// prefix of the base out, as a model without a head is saved.

@@ -112,7 +112,7 @@ std::string classifier_of(const Json& hf_config) {
 ClassHead class_head_of(const Json& hf_config) {
   if (classifier_of(hf_config).empty()) return {};
   const Family& family = *find(hf_config);
-  return {std::string(decoder::class_head_module(family)), std::string(family.names.classes)};
+  return {decoder::class_head_modules(family), std::string(family.names.classes)};
 }
 
 int64_t num_token_types(const Json& hf_config) {
@@ -152,7 +152,9 @@ std::optional<int64_t> vocabulary_size(const Json& hf_config) {
 std::optional<int64_t> encoder_positions(const Json& hf_config) {
   if (!is_encoder(hf_config)) return std::nullopt;
   ConfigReader reader(hf_config);
-  return find(hf_config)->read_config(reader).max_positions;
+  const decoder::DecoderConfig config = find(hf_config)->read_config(reader);
+  if (!config.has_learned_positions) return std::nullopt;
+  return config.max_positions;
 }
 
 bool sees_later_tokens(const Json& hf_config) {

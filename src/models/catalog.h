@@ -35,8 +35,8 @@ bool is_classifier(const Json& hf_config);
 
 /// The head of the class that classifier_of() names, as transformers and its files call it.
 struct ClassHead {
-  std::string module;  ///< what holds it: "score", "classifier"; "" where there is no such class
-  std::string rows;    ///< the linear layer with a row a class: "score", "classifier.out_proj"
+  std::vector<std::string> modules;  ///< what holds it: "score"; none where there is no such class
+  std::string rows;  ///< the linear layer with a row a class: "score", "classifier.out_proj"
 };
 ClassHead class_head_of(const Json& hf_config);
 

@@ -132,9 +132,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// Name prefixes of tensors that its checkpoints may have and the model has no use for: skipped
   /// when loading and not saved.
   virtual std::vector<std::string> unused_prefixes() const { return {}; }
-  /// The module that is the head of a model that classifies sequences, in transformers and its
-  /// files ("score"): its tensors' names begin with it and a dot. "" for language models.
-  virtual std::string class_head() const { return ""; }
+  /// The modules that are the head of a model that classifies sequences, in transformers and its
+  /// files ("score"): its tensors' names begin with one of them and a dot. None of language models.
+  virtual std::vector<std::string> class_head() const { return {}; }
   /// Name prefixes of trained tensors that are drawn where a folder has none of them.
   virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.

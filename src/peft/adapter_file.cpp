@@ -111,15 +111,16 @@ ModulePattern alpha_pattern_of(const Json& json) {
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
   const Json* saved = json.find("modules_to_save");
-  const auto is_head = [](const Json& name) {  // PEFT names both of any classifier
-    return name.is_string() && (name.as_string() == "score" || name.as_string() == "classifier");
+  // PEFT names the first two of any classifier.
+  static const std::vector<std::string> kHeads = {"score", "classifier", "pre_classifier", "head"};
+  const auto is_head = [](const Json& name) {
+    return name.is_string() && std::ranges::find(kHeads, name.as_string()) != kHeads.end();
   };
   const bool are_heads =
       !is_nothing(saved) && saved->is_array() && std::ranges::all_of(saved->as_array(), is_head);
   if (!is_nothing(saved) && !are_heads) {
-    throw UnsupportedError(
-        "modules_to_save other than the head of a classifier (score, classifier) is not in this "
-        "version");
+    throw UnsupportedError(cat("modules_to_save other than the head of a classifier (",
+                               join(kHeads, ", "), ") is not in this version"));
   }
   for (const char* key : {"layer_replication", "lora_bias", "alora_invocation_tokens", "use_qalora",
                           "use_bdlora", "arrow_config", "trainable_token_indices"}) {

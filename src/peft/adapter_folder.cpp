@@ -105,7 +105,10 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   Json ranks = rank_pattern_json(what.config, experts, expert_rank);
   if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
   if (is_classifier(what)) {
-    json["modules_to_save"] = Json(Json::Array{Json(models::class_head_of(what.hf_config).module)});
+    json["modules_to_save"] = Json::array();
+    for (const std::string& module : models::class_head_of(what.hf_config).modules) {
+      json["modules_to_save"].push_back(module);
+    }
   }
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
@@ -246,8 +249,8 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   std::vector<checkpoint::TensorInfo> tensors;
   tensor::KeyMap experts;
   std::vector<std::string> modules;
-  const std::string head =
-      is_classifier(what) ? models::class_head_of(what.hf_config).module : std::string();
+  std::vector<std::string> head;
+  if (is_classifier(what)) head = models::class_head_of(what.hf_config).modules;
   for (checkpoint::TensorInfo& tensor : source.tensors()) {
     const bool is_head = is_of_head(tensor.name, head);
     if (!is_adapter_tensor(tensor.name) && !is_head) continue;

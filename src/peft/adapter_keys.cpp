@@ -34,7 +34,7 @@ tensor::KeyMap adapter_keys(const models::CausalLM& model) {
 
 tensor::KeyMap folder_keys(const models::CausalLM& model) {
   tensor::KeyMap keys = model.key_map();
-  const std::string head = model.class_head();
+  const std::vector<std::string> head = model.class_head();
   std::erase_if(keys, [&](const auto& part) {
     return !is_adapter_tensor(part.name) && !is_of_head(part.name, head);
   });

@@ -151,9 +151,9 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
   }
 }
 
-/// Finds patterns that match no layer of the model, whose head of classes is `head`, if any.
+/// Finds patterns that match no layer of the model. `head`: the modules of a head of classes.
 void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>& names,
-                    const std::string& head, std::vector<PeftFinding>& findings) {
+                    const std::vector<std::string>& head, std::vector<PeftFinding>& findings) {
   const auto is_idle = [&](const std::string& pattern) {
     return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
       return name == pattern || wildcard_match(pattern, name);
@@ -163,8 +163,10 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     if (pattern == "all-linear") {
       return cat("'", pattern, "' is no pattern; match_all_linear: true adapts all linear layers");
     }
-    if (!head.empty() && (wildcard_match(pattern, head) || is_of_head(pattern, head))) {
-      return cat("'", pattern, "' chooses no layer: the head of a classifier (", head,
+    const bool is_head = std::ranges::any_of(
+        head, [&](const std::string& module) { return wildcard_match(pattern, module); });
+    if (is_head || is_of_head(pattern, head)) {
+      return cat("'", pattern, "' chooses no layer: the head of a classifier (", join(head, ", "),
                  ") is trained whole beside adapters");
     }
     if (pattern.starts_with('[')) {
@@ -490,8 +492,9 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   auto parameters = model.named_parameters();
+  const std::vector<std::string> head = model.class_head();
   for (const tensor::ParameterPart& part : model.key_map()) {
-    if (is_of_head(part.name, model.class_head())) {
+    if (is_of_head(part.name, head)) {
       parameters[part.parameter].set_requires_grad(true);
     }
   }
@@ -575,8 +578,8 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
                         join(texts, ", "), ")"));
   }
   if (const int64_t num_labels = whole.dims().num_labels; num_labels > 0) {
-    lines.push_back(
-        cat("  ", whole.class_head(), ": the head of ", num_labels, " classes, trained whole"));
+    lines.push_back(cat("  ", join(whole.class_head(), ", "), ": the head of ", num_labels,
+                        " classes, trained whole"));
   }
   return lines;
 }

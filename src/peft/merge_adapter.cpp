@@ -356,10 +356,11 @@ class MergedSource final : public checkpoint::TensorSource {
     config["architectures"] = Json(Json::Array{Json(models::classifier_of(config))});
     models::set_class_names(models::usual_class_names(num_labels_), config);
     const auto model = models::build_causal_lm(config, at::kFloat);
+    const std::vector<std::string> modules = modules_of_adapter(head.modules, *model);
     replaced_ = model->unused_prefixes();
-    replaced_.push_back(cat(head.module, "."));
+    for (const std::string& module : modules) replaced_.push_back(module + ".");
     tensor::KeyMap of_base = model->key_map();
-    std::erase_if(of_base, [&](const auto& part) { return is_of_head(part.name, head.module); });
+    std::erase_if(of_base, [&](const auto& part) { return is_of_head(part.name, modules); });
     checkpoint::LoadOptions options;
     options.skipped_prefixes = replaced_;
     options.stand_ins = model->stand_ins();
@@ -367,7 +368,7 @@ class MergedSource final : public checkpoint::TensorSource {
       faults.push_back(cat("of the base's tensors ", finding));
     }
     for (const tensor::ParameterPart& part : model->key_map()) {
-      if (!is_of_head(part.name, head.module)) continue;
+      if (!is_of_head(part.name, modules)) continue;
       const checkpoint::TensorEntry* own = file_.find(part.name);
       if (own == nullptr || own->shape != part.shape) {
         faults.push_back(own == nullptr ? cat("there is no ", part.name)
@@ -376,6 +377,23 @@ class MergedSource final : public checkpoint::TensorSource {
       }
       class_head_[part.name] = own;
     }
+  }
+
+  /// Of a head's modules those that the adapter has, or nobody: PEFT leaves layers before the one
+  /// with a row a class as the base has them, unless it is told to save them.
+  std::vector<std::string> modules_of_adapter(std::vector<std::string> modules,
+                                              const models::CausalLM& model) const {
+    std::erase_if(modules, [&](const std::string& module) {
+      bool is_in_adapter = false;
+      bool is_in_base = false;
+      for (const tensor::ParameterPart& part : model.key_map()) {
+        if (!is_of_head(part.name, {module})) continue;
+        is_in_adapter |= file_.find(part.name) != nullptr;
+        is_in_base |= checkpoint::find_name(base_, part.name).has_value();
+      }
+      return is_in_base && !is_in_adapter;
+    });
+    return modules;
   }
 
   /// Whether an adapter's copy of a weight has the base's values, rounded to the base's dtype.
@@ -404,7 +422,7 @@ class MergedSource final : public checkpoint::TensorSource {
       }
       if (class_head_.contains(name)) continue;
       if (module.empty()) {
-        faults.push_back(is_of_head(name, models::kClassifierHead)
+        faults.push_back(is_of_head(name, {std::string(models::kClassifierHead)})
                              ? cat(name,
                                    " is the head of a classifier, and the base's family has "
                                    "none of that name")

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace automodel::peft {
 
@@ -15,11 +17,11 @@ inline constexpr std::string_view kLoraMagnitude = ".lora_magnitude_vector";
 inline constexpr std::string_view kInnerExperts = ".base_layer";
 
 /// Whether a tensor is of the head of a model that classifies sequences, which is trained whole and
-/// saved beside adapters (PEFT's modules_to_save). `head`: CausalLM::class_head(); "": there is
-/// none.
-inline bool is_of_head(std::string_view name, std::string_view head) {
-  return !head.empty() && name.size() > head.size() && name.starts_with(head) &&
-         name[head.size()] == '.';
+/// saved beside adapters (PEFT's modules_to_save). `head`: CausalLM::class_head().
+inline bool is_of_head(std::string_view name, const std::vector<std::string>& head) {
+  return std::ranges::any_of(head, [&](const std::string& module) {
+    return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
+  });
 }
 
 /// A name without its suffix.

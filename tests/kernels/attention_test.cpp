@@ -115,6 +115,37 @@ TEST(AttentionInBothDirections, MatchesThePlainPathWithPaddingDocumentsAndDropou
   expect_same_on_two_threads(attend(causal_attention, dropping), inputs(150));
 }
 
+TEST(AttentionInBothDirections, MatchesThePlainPathInWindows) {
+  for (const int64_t window : {2, 5, 64, 70, 149, 150}) {
+    SCOPED_TRACE(window);
+    expect_match({.is_causal = false, .window = window}, inputs(150));
+    const at::Tensor ids = at::arange(150, at::kLong).div(60, "floor").expand({2, 150});
+    expect_match({.is_causal = false, .window = window, .document_ids = ids}, inputs(150));
+  }
+}
+
+/// Each value is its position, so a query gives the mean position of the tokens that it sees.
+TEST(AttentionInBothDirections, OfAWindowIsOfAsManyTokensOnEitherSide) {
+  constexpr int64_t kLength = 100;
+  constexpr int64_t kWindow = 7;
+  const Tensors qkv = inputs(kLength);
+  const at::Tensor keys = at::ones_like(qkv[1]);
+  const at::Tensor places = at::arange(kLength, at::kFloat);
+  const at::Tensor values = places.view({1, kLength, 1, 1}).expand_as(qkv[2]).contiguous();
+  const at::Tensor mask = padding(kLength, {20, 0}, true);
+  const at::Tensor first = (places - kWindow + 1).clamp_min(0).expand({2, kLength});
+  const at::Tensor last_token = at::tensor({79.0F, 99.0F}).unsqueeze(1);
+  const at::Tensor last = at::minimum(places + kWindow - 1, last_token);
+  // Padding that is far from every token sees nothing.
+  const at::Tensor mean = at::where(first.le(last), (first + last) / 2, at::zeros({}));
+  for (const Path path : {causal_attention, causal_attention_reference}) {
+    const at::Tensor out =
+        path(qkv[0], keys, values, {.is_causal = false, .window = kWindow, .padding_mask = mask})
+            .out;
+    EXPECT_LE((out - mean.unsqueeze(-1).unsqueeze(-1)).abs().max().item<double>(), 1e-4);
+  }
+}
+
 TEST(AttentionInBothDirections, IsAverageOfAllValuesWhereKeysAreEqual) {
   const Tensors qkv = inputs(70);
   const at::Tensor keys = at::ones_like(qkv[1]);

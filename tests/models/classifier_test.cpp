@@ -44,7 +44,7 @@ TEST_P(ClassifierTest, LogitsLossAndEveryGradientMatchTransformers) {
   int64_t num_without = 0;
   for (const tensor::ParameterPart& part : model->key_map()) {
     // All scores of a query share what it adds, which changes no probability.
-    if (!part.name.ends_with(".self.key.bias")) continue;
+    if (!part.name.ends_with(".self.key.bias") && !part.name.ends_with(".k_lin.bias")) continue;
     EXPECT_LE(models::hf_gradient(*model, part).abs().max().item<double>(), 1e-7) << part.name;
     ++num_without;
   }
@@ -59,9 +59,10 @@ TEST_P(ClassifierTest, SavesWhatItIs) {
   EXPECT_EQ(models::classifier_of(config), model->architecture());
   EXPECT_EQ(model->hf_config().at("architectures"), config.at("architectures"));
   EXPECT_EQ(model->dims().num_labels, 3);
-  const std::string head = models::class_head_of(config).module;
+  const std::vector<std::string> head = models::class_head_of(config).modules;
   EXPECT_EQ(model->class_head(), head);
-  EXPECT_TRUE(model->key_map().back().name.starts_with(head + ".")) << head;
+  ASSERT_FALSE(head.empty());
+  EXPECT_TRUE(model->key_map().back().name.starts_with(head.back() + ".")) << head.back();
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ClassifierTest, testing::ValuesIn(classifiers()),
@@ -123,6 +124,35 @@ TEST(ClassifierPacksTest, PadTokensInsideAreCountedAsAlone) {
   alone.input_ids = second;
   const at::Tensor expected = at::cat({of_first, logits(alone)}, 1);
   EXPECT_LE((logits(pack) - expected).abs().max().item<double>(), 1e-5);
+}
+
+/// So have their means, of which the first token's logits are made, also behind padding.
+TEST(ClassifierPacksTest, MeansAreOfATextsOwnTokens) {
+  const auto model = test::load_golden_model("classifiers/modernbert_mean");
+  model->eval();
+  const at::NoGradGuard no_grad;
+  const auto text = [](int64_t first, int64_t length) {
+    return at::arange(first, first + length, at::kLong).unsqueeze(0);
+  };
+  const auto logits_at = [&](const tensor::Batch& batch, int64_t token) {
+    return model->logits(model->hidden_states(batch)).select(1, token);
+  };
+  const auto alone = [&](const at::Tensor& ids) {
+    tensor::Batch batch;
+    batch.input_ids = ids;
+    return logits_at(batch, 0);
+  };
+  const at::Tensor first = text(7, 9);
+  const at::Tensor second = text(40, 5);
+  const at::Tensor pads = at::full({1, 3}, 3, at::kLong);
+  tensor::Batch pack;
+  pack.input_ids = at::cat({first, second, pads}, 1);
+  pack.position_ids = at::cat({at::arange(9), at::arange(8)}).to(at::kLong).unsqueeze(0);
+  pack.document_ids = at::cat({at::zeros({9}), at::ones({8})}).to(at::kLong).unsqueeze(0);
+  pack.padding_mask = at::cat({at::zeros({14}), at::ones({3})}).to(at::kBool).unsqueeze(0);
+  EXPECT_LE((logits_at(pack, 0) - alone(first)).abs().max().item<double>(), 1e-5);
+  EXPECT_LE((logits_at(pack, 9) - alone(second)).abs().max().item<double>(), 1e-5);
+  EXPECT_GT((alone(first) - alone(second)).abs().max().item<double>(), 1e-2);
 }
 
 /// A folder of an encoder without a head of classes is no model here, but its classifier is.

@@ -43,7 +43,8 @@ template <typename Read>
 std::set<std::string> of_goldens(const Read& read) {
   std::vector<std::string> names = test::golden_families();
   names.emplace_back("diffusion_gemma");
-  for (const char* encoder : {"bert", "camembert", "roberta", "xlm_roberta"}) {
+  for (const char* encoder :
+       {"bert", "camembert", "distilbert", "modernbert", "roberta", "xlm_roberta"}) {
     names.push_back(cat("classifiers/", encoder));
   }
   for (const char* own : {"t5", "mt5"}) names.push_back(cat("encoder_decoders/", own));

@@ -126,11 +126,13 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   }
 };
 
-/// The keys that padding, documents and chunks leave visible, as of visible_keys(). Throws
-/// UnsupportedError for chunks of documents that are not one run of tokens each.
-std::optional<at::Tensor> chunked_keys(const at::Tensor& q, const AttentionOptions& options) {
+/// The keys that padding, documents, chunks and windows both ways leave visible, as of
+/// visible_keys(). Throws UnsupportedError for chunks of documents that are not one run of tokens
+/// each.
+std::optional<at::Tensor> keys_in_reach(const at::Tensor& q, const AttentionOptions& options) {
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
+  if (!options.is_causal && visible) return windows_of(*visible, q, options.window);
   if (options.chunk == 0 || options.chunk >= q.size(1)) return visible;
   if (!visible) {
     throw UnsupportedError(
@@ -149,7 +151,10 @@ at::Tensor visible(const at::Tensor& q, int64_t num_keys, const AttentionOptions
   at::Tensor mask = options.is_causal
                         ? distance.ge(0)
                         : at::ones_like(distance, distance.options().dtype(at::kBool));
-  if (options.window > 0) mask = mask.logical_and(distance.lt(options.window));
+  if (options.window > 0) {
+    const at::Tensor size = options.is_causal ? distance : distance.abs();
+    mask = mask.logical_and(size.lt(options.window));
+  }
   mask = mask.unsqueeze(0).unsqueeze(0);
   if (options.padding_mask.defined()) {
     mask = mask.logical_and(options.padding_mask.logical_not().unsqueeze(1).unsqueeze(1));
@@ -159,7 +164,7 @@ at::Tensor visible(const at::Tensor& q, int64_t num_keys, const AttentionOptions
     mask = mask.logical_and(ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1));
   }
   if (options.chunk > 0 && options.chunk < length) {
-    const at::Tensor runs = chunked_keys(q, options)->to(q.device()).unsqueeze(1);
+    const at::Tensor runs = keys_in_reach(q, options)->to(q.device()).unsqueeze(1);
     const at::Tensor keys = at::arange(num_keys, of_positions);
     mask = mask.logical_and(keys.ge(runs.narrow(-1, 0, 1)))
                .logical_and(keys.lt(runs.narrow(-1, 1, 1)));
@@ -224,11 +229,11 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   if (options.dropout.mask.drops() && (is_chosen_on_cpu || !has_attention_dropout(q))) {
     return std::nullopt;
   }
-  const std::optional<at::Tensor> visible = chunked_keys(q, options);
+  const std::optional<at::Tensor> visible = keys_in_reach(q, options);
   if (!visible) return std::nullopt;
   AttentionBlock block;
   block.scale = scale_of(options, q);
-  block.window = options.window;
+  block.window = options.is_causal ? options.window : 0;
   if (!options.is_causal) block.first_query = k.size(1);  // queries behind all keys see them all
   block.softcap = options.softcap;
   block.visible_keys = *visible;
@@ -242,7 +247,6 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options) {
   AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
-  AM_CHECK(options.is_causal || options.window == 0, "a window is of the tokens before a query");
   AM_CHECK(options.chunk == 0 || (options.is_causal && options.window == 0),
            "chunks are of the tokens before a query, without a window");
   if (is_fusable({q, k, v}) || !q.device().is_cpu()) {

@@ -30,8 +30,10 @@ struct AttentionDropout {
 /// Options of self-attention.
 struct AttentionOptions {
   double scale = 0;       ///< 0: 1 / sqrt(head_dim)
-  bool is_causal = true;  ///< false: a query sees the tokens behind it too; without a window
-  int64_t window = 0;     ///< tokens that a query sees, itself included; 0: all before it
+  bool is_causal = true;  ///< false: a query sees the tokens behind it too
+  /// Tokens that a query sees, itself and those before it; 0: all. If is_causal is false, as many
+  /// on either side (ModernBERT).
+  int64_t window = 0;
   /// A query sees only tokens of its own chunk of this many, counted from the first token of what
   /// padding and documents leave it (Llama 4); 0: off. Without a window.
   int64_t chunk = 0;

@@ -92,18 +92,35 @@ std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
   return last_runs;
 }
 
+/// `visible`, or the run of all tokens of x for each query: int64 [B, S, 2] on the CPU.
+static at::Tensor runs_or_all(const at::Tensor& visible, const at::Tensor& x) {
+  if (visible.defined()) return visible;
+  const int64_t length = x.size(1);
+  return at::tensor({int64_t{0}, length}, at::TensorOptions().dtype(at::kLong))
+      .expand({x.size(0), length, 2});
+}
+
 at::Tensor chunks_of(const at::Tensor& visible, const at::Tensor& x, int64_t chunk) {
   const int64_t length = x.size(1);
   if (chunk == 0 || length <= chunk) return visible;
-  const at::TensorOptions on_cpu = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor runs =
-      visible.defined() ? visible
-                        : at::tensor({int64_t{0}, length}, on_cpu).expand({x.size(0), length, 2});
+  const at::Tensor runs = runs_or_all(visible, x);
   const at::Tensor first = runs.select(-1, 0);
   // Padding before the first token sees nothing of its chunk, which is behind it.
-  const at::Tensor distance = (at::arange(length, on_cpu) - first).clamp_min(0);
+  const at::Tensor distance = (at::arange(length, first.options()) - first).clamp_min(0);
   const at::Tensor begin = first + distance.div(chunk, "floor") * chunk;
   return at::stack({begin, at::minimum(begin + chunk, runs.select(-1, 1))}, -1);
+}
+
+at::Tensor windows_of(const at::Tensor& visible, const at::Tensor& x, int64_t window) {
+  const int64_t length = x.size(1);
+  if (window == 0 || length <= window) return visible;
+  const at::Tensor runs = runs_or_all(visible, x);
+  const at::Tensor end_of_run = runs.select(-1, 1);
+  const at::Tensor query = at::arange(length, runs.options());
+  // Padding far from every token sees nothing.
+  const at::Tensor begin =
+      at::minimum(at::maximum(query - window + 1, runs.select(-1, 0)), end_of_run);
+  return at::stack({begin, at::maximum(at::minimum(query + window, end_of_run), begin)}, -1);
 }
 
 }  // namespace automodel::kernels

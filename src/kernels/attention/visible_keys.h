@@ -17,4 +17,8 @@ std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
 /// `chunk` is 0 or no sequence is longer.
 at::Tensor chunks_of(const at::Tensor& visible, const at::Tensor& x, int64_t chunk);
 
+/// `visible` likewise, each run cut to the tokens that are less than `window` from its query on
+/// either side.
+at::Tensor windows_of(const at::Tensor& visible, const at::Tensor& x, int64_t window);
+
 }  // namespace automodel::kernels

@@ -45,7 +45,8 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
       attention_input_scale_(config.attention_input_scale),
       attention_output_scale_(config.attention_output_scale),
       residual_scale_(config.residual_scale),
-      residual_dropout_(config.residual_dropout),
+      attention_dropout_(config.attention_branch_dropout.value_or(config.residual_dropout)),
+      mlp_dropout_(config.residual_dropout),
       attention_site_(cat("layers.", layer, ".attention")),
       mlp_site_(cat("layers.", layer, ".mlp")) {
   const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
@@ -62,7 +63,9 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
   };
   if (options.mixer != Mixer::kNone) {
     if (config.hyper_connections) attention_hc_ = hyper_connection("attention_hc");
-    if (config.has_pre_norms()) attention_pre_norm_ = norm("attention_pre_norm");
+    if (config.has_pre_norms() && !options.is_input_unnormed) {
+      attention_pre_norm_ = norm("attention_pre_norm");
+    }
     add_attention(config, layer, dtype);
     if (has_post_norms) attention_post_norm_ = norm("attention_post_norm", NormRole::kPost);
   }
@@ -174,9 +177,10 @@ static at::Tensor scaled(const at::Tensor& x, double scale) {
 
 /// Applies what is between a branch's last projection and the residual sum.
 at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
-                                const ForwardContext& context, const std::string& site) const {
+                                const ForwardContext& context, const std::string& site,
+                                double p) const {
   if (post_norm != nullptr) branch = post_norm->forward(branch);
-  branch = dropout(branch, context, site, residual_dropout_);
+  branch = dropout(branch, context, site, p);
   return scaled(branch, residual_scale_);
 }
 
@@ -203,7 +207,8 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context,
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;
   at::Tensor branch = mix(input, context, shared);
-  branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
+  branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_,
+                         attention_dropout_);
   if (!mlp_ && !moe_) return x + branch;
   if (is_parallel_) {
     const at::Tensor mlp_input = mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : input;
@@ -232,10 +237,10 @@ at::Tensor Block::run_streams(const at::Tensor& streams, const ForwardContext& c
 at::Tensor Block::run_normed_sums(const at::Tensor& x, const ForwardContext& context) const {
   SharedKeys none;
   const at::Tensor attended =
-      finish_branch(mix(x, context, none), nullptr, context, attention_site_);
+      finish_branch(mix(x, context, none), nullptr, context, attention_site_, attention_dropout_);
   const at::Tensor between = attention_post_norm_->add(attended, x).second;
   const at::Tensor branch =
-      finish_branch(mlp_or_experts(between, context), nullptr, context, mlp_site_);
+      finish_branch(mlp_or_experts(between, context), nullptr, context, mlp_site_, mlp_dropout_);
   return mlp_post_norm_->add(branch, between).second;
 }
 
@@ -251,7 +256,8 @@ at::Tensor Block::add_mlp_branch(const at::Tensor& residual, const at::Tensor& i
         side_experts_->forward(moe_pre_norm_->forward(residual), residual, context.no_token);
     branch = dense_post_norm_->forward(branch) + moe_post_norm_->forward(chosen);
   }
-  return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
+  return residual +
+         finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_, mlp_dropout_);
 }
 
 }  // namespace automodel::models::decoder

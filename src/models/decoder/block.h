@@ -57,7 +57,7 @@ class Block : public torch::nn::Module, public nn::HookedModule {
   void add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   void add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,
-                           const ForwardContext& context, const std::string& site) const;
+                           const ForwardContext& context, const std::string& site, double p) const;
 
   bool is_parallel_;
   bool norms_sums_;
@@ -67,7 +67,8 @@ class Block : public torch::nn::Module, public nn::HookedModule {
   double attention_input_scale_;
   double attention_output_scale_;
   double residual_scale_;
-  double residual_dropout_;
+  double attention_dropout_;
+  double mlp_dropout_;
   std::string attention_site_;
   std::string mlp_site_;
   nn::UnitHook hook_;

@@ -14,8 +14,15 @@ bool is_classifier(const Family& family, const Json& hf_config) {
   return first.is_string() && first.as_string() == family.classifier;
 }
 
-std::string_view class_head_module(const Family& family) {
-  return family.names.classes.substr(0, family.names.classes.find('.'));
+std::vector<std::string> class_head_modules(const Family& family) {
+  const auto module_of = [](std::string_view layer) {
+    return std::string(layer.substr(0, layer.find('.')));
+  };
+  std::vector<std::string> modules = {module_of(family.names.classes)};
+  if (family.names.has_pooler_beside_classes) {
+    modules.insert(modules.begin(), module_of(family.names.pooler));
+  }
+  return modules;
 }
 
 DecoderConfig read_options(const Family& family, ConfigReader& reader) {

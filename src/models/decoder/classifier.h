@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "models/decoder/config_reader.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/family.h"
@@ -9,8 +12,9 @@ namespace automodel::models::decoder {
 /// Whether `architectures` of a config.json names the family's class that classifies sequences.
 bool is_classifier(const Family& family, const Json& hf_config);
 
-/// The module, in transformers and its files, of the head of the family's class that classifies.
-std::string_view class_head_module(const Family& family);
+/// The modules, in transformers and its files, of the head of the family's class that classifies:
+/// what holds the layer with a row a class comes last.
+std::vector<std::string> class_head_modules(const Family& family);
 
 /// The options that the family reads. Where config.json's class classifies sequences, the head has
 /// a row a label (id2label, else num_labels, else two, as transformers counts them), without scale

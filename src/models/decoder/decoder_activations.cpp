@@ -565,8 +565,13 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
       config.num_layers() + (config.next_tokens ? config.next_tokens->num_own_layers() : 0);
   sizes.block_kept = kept / std::max<int64_t>(1, num_blocks);
   sizes.final_norm_kept = block.hidden_norm() + block.hidden() + block.streams_kept();
-  // A pooler keeps what it reads and gives, and both without what is dropped.
-  if (config.pooler) sizes.final_norm_kept = 4 * block.hidden();
+  // A pooler keeps what it reads and gives, and both without what is dropped; its norms what they
+  // read; a mean wide copies.
+  if (config.pooler) {
+    const int64_t num_norms = config.pooler->has_norms ? 2 : 0;
+    sizes.final_norm_kept = (4 + num_norms) * block.hidden() + num_norms * block.hidden_norm();
+    if (config.pooler->averages) sizes.final_norm_kept += 8 * block.hidden() / shape.element_size;
+  }
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels

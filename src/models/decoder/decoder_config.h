@@ -61,7 +61,8 @@ enum class Compression {
 struct LayerOptions {
   Mixer mixer = Mixer::kAttention;
   bool has_mlp = true;            ///< whether an MLP or experts follow the mixer
-  int64_t window = 0;             ///< tokens that a query sees, itself included; 0: all before it
+  int64_t window = 0;             ///< tokens that a query sees, itself included; 0: all before it;
+                                  ///< of attention both ways, as many on either side
   int64_t chunk = 0;              ///< tokens of a chunk, which alone its queries see; 0: off
   int rope = -1;                  ///< index into DecoderConfig::ropes; -1: none
   double attention_scale = 0;     ///< factor of the scores; 0: 1 / sqrt(head_dim)
@@ -80,6 +81,7 @@ struct LayerOptions {
   /// -1: its own.
   int64_t key_layer = -1;
   bool gives_keys = false;                 ///< it is the key_layer of others
+  bool is_input_unnormed = false;          ///< its attention takes the input as it is (ModernBERT)
   int64_t intermediate_size = 0;           ///< of the MLP; 0: DecoderConfig's
   kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
   kernels::GateBounds expert_bounds = {};  ///< of routed experts'
@@ -238,11 +240,16 @@ struct LayerInputOptions {
   int64_t dim = 0;         ///< of one layer's input
 };
 
-/// What is between the last layer of an encoder and its head of classes, in the place of a norm: a
-/// linear layer with a bias, and tanh (BERT).
+/// What is between the last layer of an encoder and its head of classes: a linear layer and an
+/// activation, of the first token (BERT).
 struct PoolerOptions {
-  bool is_of_head = false;  ///< it is trained as the head is, and drops numbers of its input too
-  double dropout = 0;       ///< of what the head reads
+  bool is_of_head = false;   ///< it is trained as the head is
+  bool drops_input = false;  ///< dropout is of what it reads too (RoBERTa)
+  bool has_bias = true;
+  bool has_norms = false;  ///< of what it reads, and of what it gives (ModernBERT)
+  bool averages = false;   ///< it reads the mean of a text's tokens
+  std::optional<kernels::Activation> activation = std::nullopt;  ///< nullopt: tanh
+  double dropout = 0;                                            ///< of what the head reads
 };
 
 /// The options of a decoder-only transformer of any family: all that its modules read.
@@ -316,10 +323,13 @@ struct DecoderConfig {
 
   double embedding_dropout = 0;
   double residual_dropout = 0;
+  std::optional<double> attention_branch_dropout;  ///< in its place behind attention
   double attention_dropout = 0;
 
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
+  double initializer_cut = 0;            ///< most deviations that an initial value has; 0: any
+  double class_initializer_range = 0;    ///< of a head of classes; 0: initializer_range
 
   bool has_attention_gate = false;     ///< heads times sigmoid(gate); q_proj: q, gate of each head
   bool has_head_gates = false;         ///< a number a head does it, from rows behind v's (Step 3.5)
@@ -359,6 +369,8 @@ struct DecoderConfig {
   int64_t stream_dims() const {
     return hyper_connections ? hyper_connections->stream_dims() : hidden_size;
   }
+  /// Whether a norm follows the last layer.
+  bool has_final_norm() const { return !pooler || pooler->has_norms; }
   bool has_norms_behind_sums() const { return norm_placement == NormPlacement::kBehindSums; }
   bool has_pre_norms() const {
     return norm_placement != NormPlacement::kPost && !has_norms_behind_sums();

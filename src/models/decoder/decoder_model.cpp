@@ -75,16 +75,20 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     hc_head_ = model->register_module(
         "hc_head", std::make_shared<nn::HyperHead>(*config_.hyper_connections, dtype));
   }
+  if (config_.has_final_norm()) {
+    norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
+  }
   if (config_.pooler) {
     pooler_ = model->register_module(
         "pooler", std::make_shared<nn::Linear>(
                       nn::LinearOptions{.in_features = config_.hidden_size,
                                         .out_features = config_.hidden_size,
-                                        .has_bias = true,
+                                        .has_bias = config_.pooler->has_bias,
                                         .takes_adapters = !config_.pooler->is_of_head},
                       dtype));
-  } else {
-    norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
+    if (config_.pooler->has_norms) {
+      pooler_norm_ = model->register_module("pooler_norm", make_norm(config_, dtype));
+    }
   }
   if (!config_.is_head_tied) {
     lm_head_ = register_module(
@@ -282,15 +286,45 @@ at::Tensor DecoderModel::transform(at::Tensor x, const std::vector<at::Tensor>& 
                             shared);
   }
   if (hc_head_) x = hc_head_->forward(x);
-  if (pooler_) return pool(x, *context);
-  return norm_ ? norm_->forward(x) : x;
+  if (norm_) x = norm_->forward(x);
+  return pooler_ ? pool(x, *context) : x;
 }
 
-/// What the head reads of the last block's output x [B, S, D].
+/// x [B, S, D] with the mean of each text's tokens in the place of its first one, and zeros in
+/// those of others. Padding is in no mean.
+static at::Tensor means_of_texts(const at::Tensor& x, const ForwardContext& context) {
+  const int64_t length = x.size(1);
+  const auto visible = kernels::visible_keys(context.padding_mask, context.document_ids);
+  if (!visible) {
+    throw InputError("the mean of a text's tokens takes texts that are one run of tokens each");
+  }
+  const at::TensorOptions longs = x.options().dtype(at::kLong);
+  at::Tensor row_of_first = at::arange(x.size(0), longs).unsqueeze(1).expand({-1, length}) * length;
+  if (visible->defined()) row_of_first = row_of_first + visible->select(-1, 0).to(x.device());
+  at::Tensor tokens = x.to(tensor::wide_dtype(x.scalar_type()));
+  at::Tensor counts = at::ones({x.size(0), length, 1}, tokens.options());
+  if (context.padding_mask.defined()) {
+    const at::Tensor is_padding = context.padding_mask.unsqueeze(-1);
+    tokens = tokens.masked_fill(is_padding, 0);
+    counts = counts.masked_fill(is_padding, 0);
+  }
+  // Padding alone has no first token.
+  const at::Tensor rows = row_of_first.flatten().clamp_max(x.size(0) * length - 1);
+  const auto sums = [&](const at::Tensor& values) {
+    return at::zeros_like(values).flatten(0, 1).index_add(0, rows, values.flatten(0, 1));
+  };
+  return (sums(tokens) / sums(counts).clamp_min(1)).view_as(x).to(x.scalar_type());
+}
+
+/// What the head reads of x [B, S, D]: of the first token of each text.
 at::Tensor DecoderModel::pool(const at::Tensor& x, const ForwardContext& context) const {
   const PoolerOptions& options = *config_.pooler;
-  const double of_input = options.is_of_head ? options.dropout : 0;
-  const at::Tensor pooled = pooler_->forward(dropout(x, context, "pooler", of_input)).tanh();
+  at::Tensor read = options.averages ? means_of_texts(x, context) : x;
+  if (options.drops_input) read = dropout(read, context, "pooler", options.dropout);
+  const at::Tensor projected = pooler_->forward(read);
+  at::Tensor pooled =
+      options.activation ? kernels::activate(projected, *options.activation) : projected.tanh();
+  if (pooler_norm_) pooled = pooler_norm_->forward(pooled);
   return dropout(pooled, context, "head", options.dropout);
 }
 
@@ -607,15 +641,17 @@ std::vector<std::string> DecoderModel::unused_prefixes() const {
   return out;
 }
 
-std::string DecoderModel::class_head() const {
-  return config_.is_classifier() ? std::string(class_head_module(family_)) : "";
+std::vector<std::string> DecoderModel::class_head() const {
+  return config_.is_classifier() ? class_head_modules(family_) : std::vector<std::string>();
 }
 
 std::vector<std::string> DecoderModel::drawn_if_absent() const {
   if (config_.is_classifier()) {
-    std::vector<std::string> out = {cat(class_head(), ".")};
-    if (config_.pooler && !config_.pooler->is_of_head)
+    std::vector<std::string> out;
+    for (const std::string& module : class_head()) out.push_back(module + ".");
+    if (config_.pooler && !config_.pooler->is_of_head) {
       out.push_back(cat(family_.names.pooler, "."));
+    }
     return out;
   }
   if (!mtp_) return {};

@@ -25,7 +25,7 @@ namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
 /// model.embed_tokens, model.layer_inputs, model.embed_positions, model.embed_types,
-/// model.embed_norm, model.layers.N, model.hc_head, model.norm or model.pooler, lm_head (absent
+/// model.embed_norm, model.layers.N, model.hc_head, model.norm, model.pooler, lm_head (absent
 /// when tied), mtp. In training the loss has a part of tokens further
 /// ahead, if the config says so.
 class DecoderModel final : public CausalLM,
@@ -71,7 +71,7 @@ class DecoderModel final : public CausalLM,
   std::vector<std::string> drawn_if_absent() const override;
   /// The head of the language model that a classifier is made of.
   std::vector<std::string> unused_prefixes() const override;
-  std::string class_head() const override;
+  std::vector<std::string> class_head() const override;
   /// MLPs under the name of layers of experts, where a family has two and transformers writes one.
   std::map<std::string, std::string> stand_ins() const override;
 
@@ -144,7 +144,8 @@ class DecoderModel final : public CausalLM,
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
-  std::shared_ptr<nn::Linear> pooler_;  // in an encoder, which has no norm there
+  std::shared_ptr<nn::Linear> pooler_;     // in an encoder
+  std::shared_ptr<nn::Norm> pooler_norm_;  // behind it
   std::shared_ptr<nn::Linear> lm_head_;
   std::shared_ptr<NextTokenModule> mtp_;     // null without layers that predict further tokens
   std::shared_ptr<nn::TiedHead> tied_head_;  // null unless a tied head has adapters

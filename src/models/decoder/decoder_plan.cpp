@@ -117,7 +117,7 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.next_tokens) add_next_tokens(plan, *config.next_tokens);
   plan.embedding = "model.embed_tokens";
-  plan.final_norm = config.pooler ? "model.pooler" : "model.norm";
+  plan.final_norm = config.has_final_norm() ? "model.norm" : "model.pooler";
   plan.head = config.is_head_tied ? "" : "lm_head";
   add_tp_rules(plan, config);
   add_reasons(plan, config);

@@ -479,8 +479,10 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
   if (config.has_layer_scalars) builder.add(hf + "layer_scalar", module + "layer_scalar", {1});
   if (layer.mixer != Mixer::kNone) {
     add_hc("hc_attn_", "attention_hc.");
-    add_norm(has_own_norms ? names.attention_own_norm : names.attention_pre_norm,
-             "attention_pre_norm");
+    if (!layer.is_input_unnormed) {
+      add_norm(has_own_norms ? names.attention_own_norm : names.attention_pre_norm,
+               "attention_pre_norm");
+    }
     add_mixer(builder, config, layer, names, hf, module + "attention.");
     if (layer.choosing_layer == named.index) {
       add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
@@ -573,11 +575,15 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     add_hyper_connection(builder, config, "hc_head_", "model.hc_head.",
                          config.hyper_connections->num_streams, 1);
   }
+  if (config.has_final_norm()) {
+    builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
+  }
   if (config.pooler) {
     builder.add_rows({{std::string(names.pooler), config.hidden_size}}, "model.pooler",
-                     config.hidden_size, true);
-  } else {
-    builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
+                     config.hidden_size, config.pooler->has_bias);
+    if (config.pooler->has_norms) {
+      builder.add_norm(std::string(names.pooler_norm), "model.pooler_norm", config.hidden_size);
+    }
   }
   if (!config.is_head_tied) {
     const std::string_view head = config.is_classifier() ? names.classes : names.head;

@@ -21,6 +21,8 @@ struct HfNames {
   std::string_view token_types;                ///< an encoder's, as the next two
   std::string_view placed_norm;                ///< behind the embeddings' sum
   std::string_view pooler;
+  bool has_pooler_beside_classes = false;  ///< it is of the head, in a module of its own
+  std::string_view pooler_norm;            ///< behind it
 
   std::string_view attention = "self_attn";
   std::string_view qkv;  ///< one tensor for all three; "": q, k and v

@@ -87,9 +87,15 @@ InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
     rule.zero_row = config.padding_idx;
   } else if (is("embed_positions.weight")) {
     rule.zero_row = config.padding_position();
-  } else if (config.is_residual_init_scaled && (is("o_proj.weight") || is("down_proj.weight"))) {
-    const double scaled = deviation / std::sqrt(2.0 * static_cast<double>(config.num_layers()));
-    rule = InitRule::normal(0.0, scaled);
+  } else if (config.is_residual_init_scaled &&
+             (is("o_proj.weight") || is("down_proj.weight") || is("pooler.weight"))) {
+    rule.b = deviation / std::sqrt(2.0 * static_cast<double>(config.num_layers()));
+  } else if (is("lm_head.weight") && config.class_initializer_range > 0) {
+    rule.b = config.class_initializer_range;
+  }
+  if (config.initializer_cut > 0) {
+    rule.kind = InitRule::Kind::kTruncatedNormal;
+    rule.cut = config.initializer_cut * rule.b;
   }
   return rule;
 }

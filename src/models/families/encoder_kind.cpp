@@ -25,14 +25,16 @@ void refuse_encoder_options(ConfigReader& reader) {
 DecoderConfig read_encoder_kind(ConfigReader& reader, const EncoderKind& kind) {
   DecoderConfig config;
   config.vocab_size = reader.size("vocab_size", kind.vocab_size);
-  config.hidden_size = reader.size("hidden_size", 768);
-  config.intermediate_size = reader.size("intermediate_size", 3072);
-  config.layers.resize(static_cast<size_t>(reader.size("num_hidden_layers", 12)));
-  config.num_heads = reader.size("num_attention_heads", 12);
+  const EncoderKeys& keys = kind.keys;
+  config.hidden_size = reader.size(keys.hidden, 768);
+  config.intermediate_size = reader.size(keys.intermediate, 3072);
+  config.layers.resize(static_cast<size_t>(
+      checked_layers(reader, keys.layers, reader.size(keys.layers, kind.num_layers))));
+  config.num_heads = reader.size(keys.heads, 12);
   config.num_kv_heads = config.num_heads;
   config.head_dim = config.hidden_size / config.num_heads;
   if (config.hidden_size % config.num_heads != 0) {
-    reader.problem(cat("num_attention_heads ", config.num_heads, " does not divide hidden_size ",
+    reader.problem(cat(keys.heads, " ", config.num_heads, " does not divide ", keys.hidden, " ",
                        config.hidden_size));
     config.head_dim = 1;
   }
@@ -61,14 +63,15 @@ DecoderConfig read_encoder_kind(ConfigReader& reader, const EncoderKind& kind) {
   config.norm_placement = NormPlacement::kBehindSums;
   config.norm_eps = reader.not_negative("layer_norm_eps", 1e-12);
   config.has_placed_norm = true;
-  config.activation = reader.activation("hidden_act", "gelu");
+  config.activation = reader.activation(keys.activation, "gelu");
   config.is_mlp_gated = false;
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = true;
   config.has_learned_positions = true;
-  config.residual_dropout = reader.probability("hidden_dropout_prob", 0.1);
+  config.residual_dropout = reader.probability(keys.dropout, 0.1);
   config.embedding_dropout = config.residual_dropout;
-  config.attention_dropout = reader.probability("attention_probs_dropout_prob", 0.1);
+  config.attention_dropout = reader.probability(keys.attention_dropout, 0.1);
   config.pooler = {.is_of_head = !kind.has_pooler,
+                   .drops_input = !kind.has_pooler,
                    .dropout = reader.probability("classifier_dropout", config.residual_dropout)};
   config.initializer_range = reader.number("initializer_range", 0.02);
   return config;

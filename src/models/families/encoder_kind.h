@@ -1,17 +1,31 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "models/decoder/family.h"
 
 namespace automodel::models::decoder {
 
-/// What BERT and RoBERTa do not share.
+/// The keys of config.json by which a family of the BERT kind has what all of it have.
+struct EncoderKeys {
+  std::string_view hidden = "hidden_size";
+  std::string_view intermediate = "intermediate_size";
+  std::string_view layers = "num_hidden_layers";
+  std::string_view heads = "num_attention_heads";
+  std::string_view activation = "hidden_act";
+  std::string_view dropout = "hidden_dropout_prob";
+  std::string_view attention_dropout = "attention_probs_dropout_prob";
+};
+
+/// What encoders of the BERT kind do not share.
 struct EncoderKind {
   int64_t vocab_size = 0;        ///< of transformers' configuration without the key
   int64_t pad_token_id = 0;      ///< likewise
   bool counts_from_pad = false;  ///< the first token's position is the pad token's id plus 1
   bool has_pooler = true;        ///< the layer before the head is the encoder's, not the head's
+  int64_t num_layers = 12;       ///< of transformers' configuration without the key
+  EncoderKeys keys = {};
 };
 
 /// Reads a config.json of the BERT kind.

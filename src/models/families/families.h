@@ -21,7 +21,7 @@ extern const Family kCwm, kMinistral, kSolarOpen, kJais2, kHyperClovaX, kVaultGe
     kGraniteMoeHybrid, kAquila, kOrion, kInternLm2, kInternLm3, kExaone, kMiniCpm, kMiniCpm3,
     kChatGlm, kDeepseek, kLfm2, kLfm2Moe, kBloom, kMpt;
 extern const Family kGraniteMoeSwa, kMellum, kYoutu, kNanochat, kAfmoe, kApertus, kLlama4Text,
-    kLlama4, kCohere2Moe;
+    kLlama4, kCohere2Moe, kDistilBert, kModernBert;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -141,6 +141,8 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kApertus,
                                               &kLlama4Text,
                                               &kLlama4,
-                                              &kCohere2Moe};
+                                              &kCohere2Moe,
+                                              &kDistilBert,
+                                              &kModernBert};
 
 }  // namespace automodel::models::decoder

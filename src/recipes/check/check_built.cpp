@@ -75,11 +75,12 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
       const models::ClassHead head = models::class_head_of(recipe.model.hf_config);
       const bool is_head =
           recipe.model.classifies && text.find(cat(" ", head.rows, ".weight ")) != text.npos;
-      diagnostics.error(place,
-                        cat("weights in ", recipe.model.folder, " do not fit the config: ", text,
-                            is_head ? cat("; checkpoint.skip_task_head_prefixes_for_base_model: ['",
-                                          head.module, ".'] draws a head for other classes")
-                                    : ""));
+      diagnostics.error(
+          place,
+          cat("weights in ", recipe.model.folder, " do not fit the config: ", text,
+              is_head ? cat("; checkpoint.skip_task_head_prefixes_for_base_model: ['",
+                            join(head.modules, ".', '"), ".'] draws a head for other classes")
+                      : ""));
     }
   } catch (const UserError& error) {
     diagnostics.error(place, error.what());

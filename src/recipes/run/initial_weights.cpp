@@ -44,11 +44,12 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
 /// Name prefixes of tensors that a continued checkpoint, or the adapter that a run begins with,
 /// holds beside adapters: a classifier's head.
 static std::vector<std::string> parts_from_elsewhere(const Recipe& recipe,
-                                                     const std::string& class_head,
+                                                     const std::vector<std::string>& class_head,
                                                      bool is_resumed) {
-  const bool has_head =
-      recipe.peft && !class_head.empty() && (is_resumed || recipe.peft->adapter_name_or_path);
-  return has_head ? std::vector{cat(class_head, ".")} : std::vector<std::string>();
+  if (!recipe.peft || (!is_resumed && !recipe.peft->adapter_name_or_path)) return {};
+  std::vector<std::string> prefixes;
+  for (const std::string& module : class_head) prefixes.push_back(module + ".");
+  return prefixes;
 }
 
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
