@@ -46,6 +46,19 @@ CASES = {
         os.path.join(GOLDEN, "glm4_moe"), "mock_pretrain",
         ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']", "--peft.dropout=0.1"],
     ),
+    # Experts whose modules are not called `mlp`.
+    "experts of Llama 4": (
+        os.path.join(GOLDEN, "llama4"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']"],
+    ),
+    "experts of LFM2": (
+        os.path.join(GOLDEN, "lfm2_moe"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']"],
+    ),
+    "experts of Granite": (
+        os.path.join(GOLDEN, "granitemoe_swa"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']"],
+    ),
     "patterns": (LLAMA, "tiny_llama_sft", ["--peft.dim=4", "--peft.alpha=12"]),
 }
 # Options of the adapter of PEFT's that a case begins with.

@@ -109,6 +109,11 @@ std::string classifier_of(const Json& hf_config) {
   return family == nullptr ? "" : std::string(family->classifier);
 }
 
+bool exchanges_expert_factors(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  return family != nullptr && family->exchanges_expert_factors;
+}
+
 ClassHead class_head_of(const Json& hf_config) {
   if (classifier_of(hf_config).empty()) return {};
   const Family& family = *find(hf_config);

@@ -33,6 +33,9 @@ std::string classifier_of(const Json& hf_config);
 /// Whether a config.json's class classifies sequences.
 bool is_classifier(const Json& hf_config);
 
+/// Family::exchanges_expert_factors of a config.json's family.
+bool exchanges_expert_factors(const Json& hf_config);
+
 /// The head of the class that classifier_of() names, as transformers and its files call it.
 struct ClassHead {
   std::vector<std::string> modules;  ///< what holds it: "score"; none where there is no such class

@@ -58,15 +58,21 @@ std::optional<ExpertLayout> layout_of_version(const Json& config) {
 }
 
 /// The layout of experts' adapters that a folder states: by upstream's stamp or PEFT's version.
-std::optional<ExpertLayout> stated_layout(const std::string& folder) {
+/// Of families that exchange factors either means the other.
+std::optional<ExpertLayout> stated_layout(const std::string& folder, const Json& hf_config) {
+  std::optional<ExpertLayout> found;
   const std::string own = path_join(folder, kOwnConfigName);
   if (path_exists(own)) {
     const Json config = Json::parse_file(own);
-    if (const auto found = naming_file(own, [&] { return stamped_layout(config); })) return found;
+    found = naming_file(own, [&] { return stamped_layout(config); });
   }
-  const std::string path = path_join(folder, kAdapterConfigName);
-  const Json config = Json::parse_file(path);
-  return naming_file(path, [&] { return layout_of_version(config); });
+  if (!found) {
+    const std::string path = path_join(folder, kAdapterConfigName);
+    const Json config = Json::parse_file(path);
+    found = naming_file(path, [&] { return layout_of_version(config); });
+  }
+  if (!found) return std::nullopt;
+  return layout_of_peft(hf_config, *found == ExpertLayout::kPeft18);
 }
 
 /// `pattern` without the parameters of experts that target_parameters names.
@@ -236,7 +242,9 @@ std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMa
 }
 
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
-    : file_(weights_path(folder)), stated_(stated_layout(folder)) {
+    : file_(weights_path(folder)),
+      newest_(layout_of_peft(hf_config)),
+      stated_(stated_layout(folder, hf_config)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
     if (!tensor::is_plain_float(entry.dtype)) {
       throw InputError(cat(file_.path(), ": '", entry.name, "' is of dtype ",
@@ -296,7 +304,7 @@ ExpertLayout AdapterFile::expert_layout(const tensor::KeyMap& keys) const {
   const bool is_new = fits(ExpertLayout::kPeft19);
   const bool is_old = fits(ExpertLayout::kPeft18);
   if (is_new == is_old) {
-    if (!is_new || stated_) return stated_.value_or(ExpertLayout::kPeft19);
+    if (!is_new || stated_) return stated_.value_or(newest_);
     throw InputError(cat(file_.path(),
                          ": experts' adapters of these sizes may be laid out as by "
                          "PEFT 0.18 or 0.19.1; say which by paramwrapper_layout (peft-0.18 or ",
@@ -305,7 +313,7 @@ ExpertLayout AdapterFile::expert_layout(const tensor::KeyMap& keys) const {
   const ExpertLayout found = is_new ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
   if (stated_ && *stated_ != found) {
     throw InputError(cat(file_.path(), ": the shapes of experts' adapters are PEFT ",
-                         is_new ? "0.19.1's" : "0.18's", ", the folder says otherwise"));
+                         found == newest_ ? "0.19.1's" : "0.18's", ", the folder says otherwise"));
   }
   return found;
 }

@@ -93,6 +93,7 @@ class AdapterFile final {
   void set_base_copies_apart();
 
   checkpoint::SafetensorsFile file_;
+  ExpertLayout newest_;                 // PEFT's of today
   std::optional<ExpertLayout> stated_;  // the layout that the folder states
   std::map<std::string, const checkpoint::TensorEntry*> entries_;
   std::map<std::string, const checkpoint::TensorEntry*> base_copies_;

@@ -272,12 +272,17 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
     }
   }
   std::sort(targets.begin(), targets.end());
+  const ExpertLayout layout = layout_of_peft(what.hf_config);
   std::vector<checkpoint::TensorInfo> written;
   for (const checkpoint::TensorInfo& tensor : tensors) {
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     checkpoint::TensorInfo info = tensor;
-    if (is_expert_adapter(part)) info.shape = shape_in_file(part, ExpertLayout::kPeft19);
-    for (const std::string& name : names_in_peft(what.hf_config, tensor.name)) {
+    std::string stored_name = tensor.name;
+    if (is_expert_adapter(part)) {
+      stored_name = name_in_file(part, layout);
+      info.shape = shape_in_file(part, layout);
+    }
+    for (const std::string& name : names_in_peft(what.hf_config, stored_name)) {
       info.name = cat(kPeftPrefix, name);
       written.push_back(info);
     }
@@ -287,12 +292,11 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   for (const checkpoint::TensorInfo& tensor : tensors) {
     const at::Tensor values = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype));
     source.read(tensor.name, 0, values);
-    const bool is_expert = is_expert_adapter({tensor.name, "", 0, tensor.shape});
+    const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     const at::Tensor stored =
-        is_expert ? to_file(values.view(tensor.shape), tensor.name.ends_with(kLoraA))
-                        .contiguous()
-                        .view({-1})
-                  : values;
+        is_expert_adapter(part)
+            ? to_file(values.view(tensor.shape), part, layout).contiguous().view({-1})
+            : values;
     const size_t count = names_in_peft(what.hf_config, tensor.name).size();
     for (size_t i = 0; i < count; ++i) writer.write(stored);
   }

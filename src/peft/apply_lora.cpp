@@ -77,14 +77,22 @@ std::string named_as_layers(const std::string& tensor) {
   return cat(layer.substr(0, layer.rfind('.')), ".experts");
 }
 
-/// The experts' module in transformers where a tensor's name holds ".experts." at `end`. In
-/// transformers' modules experts are under `mlp` (or `mixer`, or the layer itself), also where a
-/// family's files have another name (Mixtral's block_sparse_moe).
+bool is_number(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// The experts' module in transformers where a tensor's name holds ".experts." at `end`. Where a
+/// family's files have the experts one by one, they are under `mlp` in transformers' modules, be
+/// their name in the files another (Mixtral's block_sparse_moe), but for `mixer`, `feed_forward`
+/// and experts of the layer itself.
 std::string experts_in_modules(const std::string& tensor, size_t end) {
+  constexpr std::string_view kExperts = ".experts.";
   const size_t dot = tensor.rfind('.', end - 1);
   const std::string parent = tensor.substr(dot + 1, end - dot - 1);
-  const bool is_layer = std::ranges::all_of(parent, [](char c) { return c >= '0' && c <= '9'; });
-  const bool is_kept = is_layer || parent == "mixer";
+  const size_t first = end + kExperts.size();
+  const bool is_one_by_one = is_number(tensor.substr(first, tensor.find('.', first) - first));
+  const bool is_kept =
+      !is_one_by_one || is_number(parent) || parent == "mixer" || parent == "feed_forward";
   return cat(tensor.substr(0, dot), ".", is_kept ? parent : "mlp", ".experts");
 }
 

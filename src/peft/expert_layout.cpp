@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "models/catalog.h"
 #include "peft/tensor_names.h"
 
 namespace automodel::peft {
@@ -32,9 +33,17 @@ bool is_expert_adapter(const tensor::ParameterPart& part) {
   return part.shape.size() == 3 && (part.name.ends_with(kLoraA) || part.name.ends_with(kLoraB));
 }
 
-at::Tensor to_file(const at::Tensor& factor, bool is_a) {
-  if (is_a) return factor.reshape({-1, factor.size(2)});
-  return factor.permute({1, 2, 0}).reshape({factor.size(1), -1});
+ExpertLayout layout_of_peft(const Json& hf_config, bool is_earlier) {
+  const bool is_exchanged = models::exchanges_expert_factors(hf_config);
+  return is_exchanged == is_earlier ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
+}
+
+at::Tensor to_file(const at::Tensor& factor, const tensor::ParameterPart& part,
+                   ExpertLayout layout) {
+  const at::Tensor rows = is_factor_a(part) ? factor : factor.transpose(1, 2);  // [E, r, features]
+  const int64_t features = rows.size(2);
+  return is_stored_as_a(part, layout) ? rows.reshape({-1, features})
+                                      : rows.permute({2, 1, 0}).reshape({features, -1});
 }
 
 std::string name_in_file(const tensor::ParameterPart& part, ExpertLayout layout) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "tensor/key_map.h"
 
 namespace automodel::peft {
@@ -14,14 +15,20 @@ namespace automodel::peft {
 /// E experts is A [E, r, in] and B [E, out, r].
 enum class ExpertLayout {
   kPeft19,  ///< PEFT 0.19.1 and later: lora_A [E r, in], lora_B [out, r E]
-  kPeft18,  ///< earlier: lora_A holds B as [E r, out], lora_B holds A as [in, r E]
+  kPeft18,  ///< earlier: lora_A holds B as [E r, out], lora_B holds A as [in, r E]; later too of
+            ///< families that exchange factors (Llama 4)
 };
 
 /// Whether a part of a key map belongs to an adapter of stacked experts.
 bool is_expert_adapter(const tensor::ParameterPart& part);
 
-/// A factor as kPeft19 stores it: [E, r, in] becomes [E r, in]; [E, out, r] becomes [out, r E].
-at::Tensor to_file(const at::Tensor& factor, bool is_a);
+/// The layout of an adapter that PEFT 0.19.1 makes (or an earlier one does: `is_earlier`) of
+/// experts of the family of `hf_config`.
+ExpertLayout layout_of_peft(const Json& hf_config, bool is_earlier = false);
+
+/// A part's factor, [E, r, in] or [E, out, r], as `layout` stores it.
+at::Tensor to_file(const at::Tensor& factor, const tensor::ParameterPart& part,
+                   ExpertLayout layout);
 
 /// The name of the tensor in the file that holds a part's factor.
 std::string name_in_file(const tensor::ParameterPart& part, ExpertLayout layout);

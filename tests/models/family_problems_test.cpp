@@ -108,7 +108,15 @@ TEST(FamilyProblemsTest, AreToldWithKeysAndWhatWouldBeRight) {
       {"cohere2_moe", "shared_expert_combination_strategy", Json("max"),
        "shared_expert_combination_strategy 'max' is not known; average, sum"},
       {"cohere2_moe", "prefix_dense_intermediate_size", Json(), "prefix_dense_intermediate_size"},
-      {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"}};
+      {"solar_open", "topk_group", Json(int64_t{9}), "topk_group"},
+      {"vaultgemma", "query_pre_attn_scalar", Json(-1.0),
+       "query_pre_attn_scalar is -1; it must be"},
+      {"granite_swa", "attention_multiplier", Json(0.0), "attention_multiplier is 0"},
+      {"cwm", "rope_parameters",
+       list(R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 0})"),
+       "rope_parameters.low_freq_factor is 0; it must be above 0"},
+      {"cwm", "rope_parameters", list(R"({"rope_type": "yarn", "factor": 8, "beta_fast": -1})"),
+       "rope_parameters.beta_fast is -1; it must be above 0"}};
   for (const auto& [golden, key, value, text] : wrong) {
     Json config = config_of(golden);
     EXPECT_EQ(problems_of(config), "") << golden;
@@ -230,6 +238,58 @@ TEST(FamilyProblemsTest, SinksOfGraniteBeginAsZeros) {
     EXPECT_EQ(rule.a, 0) << name;
   }
   EXPECT_EQ(num_sinks, 4);
+}
+
+/// What _init_weights of transformers' classes draws otherwise than most do.
+TEST(FamilyProblemsTest, InitialValuesThatFewFamiliesHave) {
+  const auto rule_of = [](const Json& config, const std::string& parameter) {
+    for (const auto& [name, rule] : build_causal_lm(config, at::kFloat)->initial_values()) {
+      if (name == parameter) return rule;
+    }
+    ADD_FAILURE() << "there is no " << parameter;
+    return tensor::InitRule();
+  };
+  const std::string embedding = "model.embed_tokens.weight";
+  const std::string output = "model.layers.1.attention.o_proj.weight";
+  Json youtu = config_of("youtu");
+  const double range = rule_of(youtu, output).b;
+  EXPECT_DOUBLE_EQ(rule_of(youtu, embedding).b, 2 * range);
+  youtu["embedding_initializer_range"] = 0.25;
+  EXPECT_DOUBLE_EQ(rule_of(youtu, embedding).b, 0.25);
+  const Json nanochat = config_of("nanochat");
+  const auto num_layers = static_cast<double>(nanochat.at("num_hidden_layers").as_int());
+  const double of_mlp = rule_of(nanochat, "model.layers.1.mlp.down_proj.weight").b;
+  EXPECT_DOUBLE_EQ(rule_of(nanochat, output).b, of_mlp / std::sqrt(2 * num_layers));
+  for (const char* family : {"afmoe", "ernie4_5_moe"}) {
+    const tensor::InitRule router = rule_of(config_of(family), "model.layers.1.mlp.router.weight");
+    EXPECT_EQ(router.kind, tensor::InitRule::Kind::kConstant) << family;
+    EXPECT_EQ(router.a, 0) << family;
+  }
+  const Json modernbert =
+      Json::parse_file(test::source_file("tests/golden/classifiers/modernbert/config.json"));
+  const tensor::InitRule projection =
+      rule_of(modernbert, "model.layers.1.attention.qkv_proj.weight");
+  EXPECT_EQ(projection.kind, tensor::InitRule::Kind::kTruncatedNormal);
+  EXPECT_DOUBLE_EQ(projection.b, 0.02);
+  EXPECT_DOUBLE_EQ(projection.cut, 0.04);
+  EXPECT_DOUBLE_EQ(rule_of(modernbert, output).b, 0.02 / std::sqrt(8));
+  EXPECT_DOUBLE_EQ(rule_of(modernbert, "model.pooler.weight").b, 0.02 / std::sqrt(8));
+  EXPECT_DOUBLE_EQ(rule_of(modernbert, "lm_head.weight").b, 1 / std::sqrt(32));
+}
+
+/// Where norms of q and k are behind the rotation, a factor of its table changes nothing.
+TEST(FamilyProblemsTest, NormsBehindARotationTakeItsFactorAway) {
+  for (const char* family : {"llama4", "nanochat"}) {
+    Json config = config_of(family);
+    config["rope_parameters"] = Json::parse(
+        R"({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 16})", "value");
+    EXPECT_EQ(options_of(*build_causal_lm(config, at::kFloat)).ropes[0].attention_factor, 1.0)
+        << family;
+  }
+  Json plain = config_of("llama4");
+  plain["use_qk_norm"] = false;
+  EXPECT_EQ(options_of(*build_causal_lm(plain, at::kFloat)).ropes[0].attention_factor,
+            std::nullopt);
 }
 
 TEST(FamilyProblemsTest, FactorsOfXieluBeginAsTheClasses) {

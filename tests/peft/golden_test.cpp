@@ -42,6 +42,30 @@ checkpoint::LoadOptions options_of(const models::CausalLM& model) {
   return {.skipped_prefixes = model.kept_prefixes(), .stand_ins = model.stand_ins()};
 }
 
+/// Adapters of experts are named as transformers' modules, whatever a family's files call them.
+TEST(ExpertNamesTest, AreThoseOfTransformersModules) {
+  for (const auto& [family, name] : std::vector<std::pair<const char*, const char*>>{
+           {"llama4", "model.layers.1.feed_forward.experts"},
+           {"llama4_tower", "language_model.model.layers.1.feed_forward.experts"},
+           {"lfm2_moe", "model.layers.2.feed_forward.experts"},
+           {"granitemoe", "model.layers.1.block_sparse_moe.experts"},
+           {"granitemoe_swa", "model.layers.1.block_sparse_moe.experts"},
+           {"mixtral", "model.layers.1.mlp.experts"},
+           {"minimax_m2", "model.layers.1.mlp.experts"},
+           {"gpt_oss", "model.layers.1.mlp.experts"}}) {
+    const auto model = models::build_causal_lm(
+        Json::parse_file(test::source_file(cat("tests/golden/", family, "/config.json"))),
+        at::kFloat);
+    PeftConfig config;
+    config.target_modules = {"*.experts"};
+    std::vector<std::string> names;
+    const PeftChoice choice = choose_modules(*model, config);
+    for (const auto& module : choice.modules) names.push_back(module.name);
+    EXPECT_TRUE(choice.findings.empty()) << family;
+    EXPECT_NE(std::ranges::find(names, name), names.end()) << family << ": " << join(names, ", ");
+  }
+}
+
 /// A model with the adapter of a golden, or with drawn ones.
 struct AdaptedModel {
   explicit AdaptedModel(const std::string& name, bool loads = true) {

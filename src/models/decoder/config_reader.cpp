@@ -181,7 +181,9 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.max_positions = reader.size("max_position_embeddings", defaults.max_positions);
   config.norm_eps = reader.not_negative("rms_norm_eps", defaults.norm_eps);
   config.activation = reader.activation(defaults.activation_key, defaults.activation);
-  config.attention_dropout = reader.probability("attention_dropout", 0);
+  if (defaults.has_attention_dropout) {
+    config.attention_dropout = reader.probability("attention_dropout", 0);
+  }
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.is_head_tied = reader.flag("tie_word_embeddings", defaults.is_head_tied);
   check_causal(reader);
@@ -285,10 +287,20 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
       reader.size("original_max_position_embeddings",
                   rope.size("original_max_position_embeddings", config.max_positions));
   read_factor(reader, rope, options);
-  options.low_freq_factor = rope.number("low_freq_factor", 1.0);
-  options.high_freq_factor = rope.number("high_freq_factor", 4.0);
-  if (const double fast = rope.number("beta_fast", 0); fast != 0) options.beta_fast = fast;
-  if (const double slow = rope.number("beta_slow", 0); slow != 0) options.beta_slow = slow;
+  const auto read_positive = [&](std::string_view key, nn::RopeType type, double& value) {
+    const double found = rope.number(key, value);
+    if (found <= 0 && options.type == type) {
+      reader.problem(cat("rope_parameters.", key, " is ", found, "; it must be above 0"));
+      return;
+    }
+    value = found;
+  };
+  read_positive("low_freq_factor", nn::RopeType::kLlama3, options.low_freq_factor);
+  read_positive("high_freq_factor", nn::RopeType::kLlama3, options.high_freq_factor);
+  // transformers takes 0 for absent.
+  const auto is_said = [&](std::string_view key) { return rope.number(key, 0) != 0; };
+  if (is_said("beta_fast")) read_positive("beta_fast", nn::RopeType::kYarn, options.beta_fast);
+  if (is_said("beta_slow")) read_positive("beta_slow", nn::RopeType::kYarn, options.beta_slow);
   options.mscale = rope.number("mscale", 0);
   options.mscale_all_dim = rope.number("mscale_all_dim", 0);
   options.is_truncated = rope.flag("truncate", true);

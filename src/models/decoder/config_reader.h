@@ -82,6 +82,7 @@ struct CommonDefaults {
   int64_t max_positions = 2048;
   double norm_eps = 1e-6;
   bool is_head_tied = false;
+  bool has_attention_dropout = true;  ///< false: the class does not read attention_dropout
   int64_t padding_idx = -1;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";

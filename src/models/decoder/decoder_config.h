@@ -327,9 +327,12 @@ struct DecoderConfig {
   double attention_dropout = 0;
 
   double initializer_range = 0.02;
-  bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
-  double initializer_cut = 0;            ///< most deviations that an initial value has; 0: any
-  double class_initializer_range = 0;    ///< of a head of classes; 0: initializer_range
+  bool is_residual_init_scaled = false;    ///< std / sqrt(2 layers) for output projections (GPT-2)
+  double initializer_cut = 0;              ///< most deviations that an initial value has; 0: any
+  double class_initializer_range = 0;      ///< of a head of classes; 0: initializer_range
+  double embedding_initializer_range = 0;  ///< likewise
+  bool is_attention_init_scaled = false;  ///< is_residual_init_scaled of attention alone (nanochat)
+  bool are_routers_zero_first = false;    ///< their weights begin as zeros
 
   bool has_attention_gate = false;     ///< heads times sigmoid(gate); q_proj: q, gate of each head
   bool has_head_gates = false;         ///< a number a head does it, from rows behind v's (Step 3.5)

@@ -60,6 +60,9 @@ struct Family {
   std::string_view config_class;        ///< the configuration's class
   std::string_view layer_class;         ///< the layers' class
   std::string_view experts_class = {};  ///< class of a layer's grouped experts; "": none
+  /// PEFT takes that class's weights, which are [E, in, out], for [E, out, in]: its adapters have
+  /// the two factors exchanged.
+  bool exchanges_expert_factors = false;
   std::string_view classifier = {};     ///< the class that classifies sequences; "": there is none
   /// Classes of an encoder's folders, whose weights its classifier begins with.
   std::array<std::string_view, 4> bases = {};

@@ -79,16 +79,20 @@ InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
     return InitRule::constant(1.0);
   }
   if (parameter == "model.norm.weight" && config.is_final_norm_rms) return InitRule::constant(1.0);
+  if (is(".router.weight") && config.are_routers_zero_first) return InitRule::constant(0.0);
   if (is("norm.weight")) {
     return InitRule::constant(config.norm == NormKind::kRmsPlusOne ? 0.0 : 1.0);
   }
   InitRule rule = InitRule::normal(0.0, deviation);
+  const bool is_scaled = config.is_residual_init_scaled
+                             ? is("o_proj.weight") || is("down_proj.weight") || is("pooler.weight")
+                             : config.is_attention_init_scaled && is("o_proj.weight");
   if (is("embed_tokens.weight")) {
     rule.zero_row = config.padding_idx;
+    if (config.embedding_initializer_range > 0) rule.b = config.embedding_initializer_range;
   } else if (is("embed_positions.weight")) {
     rule.zero_row = config.padding_position();
-  } else if (config.is_residual_init_scaled &&
-             (is("o_proj.weight") || is("down_proj.weight") || is("pooler.weight"))) {
+  } else if (is_scaled) {
     rule.b = deviation / std::sqrt(2.0 * static_cast<double>(config.num_layers()));
   } else if (is("lm_head.weight") && config.class_initializer_range > 0) {
     rule.b = config.class_initializer_range;

@@ -58,6 +58,7 @@ DecoderConfig read_afmoe(ConfigReader& reader) {
                   [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   rotate_windows_alone(config, sliding);
   add_afmoe_experts(reader, config);
+  config.are_routers_zero_first = true;
   refuse_other_routing(reader);
   return config;
 }

@@ -46,6 +46,7 @@ DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
   moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, 0);
   config.moe = moe;
+  config.are_routers_zero_first = true;
   read_expert_layers(reader, config);
   return config;
 }

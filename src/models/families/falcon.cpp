@@ -46,9 +46,11 @@ NormPlacement read_placement(ConfigReader& reader) {
 DecoderConfig read_falcon(ConfigReader& reader) {
   const Json renamed = with_usual_sizes(reader);
   ConfigReader own(renamed);
-  DecoderConfig config = read_common(
-      own,
-      {.requires_kv_heads = false, .norm_eps = 1e-5, .is_head_tied = true, .activation = "gelu"});
+  DecoderConfig config = read_common(own, {.requires_kv_heads = false,
+                                           .norm_eps = 1e-5,
+                                           .is_head_tied = true,
+                                           .has_attention_dropout = false,
+                                           .activation = "gelu"});
   config.padding_idx = -1;  // the embedding has no padding row
   config.norm = NormKind::kLayer;
   config.norm_placement = read_placement(own);
@@ -57,7 +59,6 @@ DecoderConfig read_falcon(ConfigReader& reader) {
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = has_biases;
   config.is_qkv_by_group =
       own.flag("new_decoder_architecture", false) || !own.flag("multi_query", true);
-  config.attention_dropout = 0;
   for (const char* key : {"hidden_dropout", "attention_dropout"}) {
     if (own.probability(key, 0) != 0)
       own.problem(cat(key, " is not in this version; 0 turns it off"));

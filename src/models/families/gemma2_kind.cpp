@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/text.h"
+
 namespace automodel::models::decoder {
 
 DecoderConfig read_gemma2_kind(ConfigReader& reader, int64_t max_positions) {
@@ -17,7 +19,12 @@ DecoderConfig read_gemma2_kind(ConfigReader& reader, int64_t max_positions) {
   config.is_embedding_scale_rounded = true;
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
-  const double scale = 1.0 / std::sqrt(reader.number("query_pre_attn_scalar", 256));
+  double divisor = reader.number("query_pre_attn_scalar", 256);
+  if (divisor <= 0) {
+    reader.problem(cat("query_pre_attn_scalar is ", divisor, "; it must be above 0"));
+    divisor = 256;
+  }
+  const double scale = 1.0 / std::sqrt(divisor);
   for (LayerOptions& layer : config.layers) layer.attention_scale = scale;
   return config;
 }

@@ -53,6 +53,7 @@ DecoderConfig read_granite_kind(ConfigReader& reader, const CommonDefaults& defa
   if (divisor == 0) reader.problem("logits_scaling is 0; logits are divided by it");
   config.logit_scale = divisor == 0 ? 1.0 : 1.0 / divisor;
   const double scale = reader.number("attention_multiplier", 1.0);
+  if (scale == 0) reader.problem("attention_multiplier is 0: every key would have the same score");
   for (LayerOptions& layer : config.layers) layer.attention_scale = scale;
   add_rope(reader, config, {});
   return config;

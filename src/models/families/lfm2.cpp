@@ -32,10 +32,12 @@ DecoderConfig read_lfm2_kind(ConfigReader& reader) {
                                                 {"tie_embedding", "tie_word_embeddings"},
                                                 {"norm_eps", "rms_norm_eps"}});
   ConfigReader own(whole);
-  DecoderConfig config = read_common(
-      own, {.max_positions = 128000, .norm_eps = 1e-5, .is_head_tied = true, .padding_idx = 0});
+  DecoderConfig config = read_common(own, {.max_positions = 128000,
+                                           .norm_eps = 1e-5,
+                                           .is_head_tied = true,
+                                           .has_attention_dropout = false,
+                                           .padding_idx = 0});
   config.activation = kernels::Activation::kSilu;  // no key
-  config.attention_dropout = 0;
   config.qk_norm = QkNorm::kPerHead;
   config.short_conv = ShortConvOptions{.num_taps = own.size("conv_L_cache", 3),
                                        .has_bias = own.flag("conv_bias", false)};

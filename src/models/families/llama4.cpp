@@ -75,6 +75,9 @@ DecoderConfig read_llama4_text(ConfigReader& reader) {
   if (reader.flag("use_qk_norm", true)) config.qk_norm = QkNorm::kPlainPerHead;
   config.is_qk_norm_of_rotated = true;
   add_llama4_layers(reader, config);
+  if (config.qk_norm != QkNorm::kNone) {  // norms behind the rotation take the factor away
+    for (nn::RopeOptions& rope : config.ropes) rope.attention_factor = 1.0;
+  }
   add_llama4_experts(reader, config);
   return config;
 }
@@ -108,6 +111,7 @@ extern const Family kLlama4Text{
     .config_class = "Llama4TextConfig",
     .layer_class = "Llama4TextDecoderLayer",
     .experts_class = "Llama4TextExperts",
+    .exchanges_expert_factors = true,
     .read_config = read_llama4_text,
     .names = kLlama4Names,
     .flops = layered_flops,
@@ -121,6 +125,7 @@ extern const Family kLlama4{
     .config_class = "Llama4Config",
     .layer_class = "Llama4TextDecoderLayer",
     .experts_class = "Llama4TextExperts",
+    .exchanges_expert_factors = true,
     .read_config = read_llama4,
     .names = in_language_model(kLlama4Names),
     .kept_prefixes = {"vision_model.", "multi_modal_projector."},

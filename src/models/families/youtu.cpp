@@ -14,6 +14,8 @@ DecoderConfig read_youtu(ConfigReader& reader) {
   add_latent_attention(reader, config, {});
   config.initializer_range = reader.number(
       "initializer_range", 2.0 / std::sqrt(5.0 * static_cast<double>(config.hidden_size)));
+  config.embedding_initializer_range =
+      reader.number("embedding_initializer_range", 2 * config.initializer_range);
   return config;
 }
 
