@@ -57,12 +57,14 @@ std::string owner_text() {
   return cat("process ", int64_t{::getpid()}, " on host ", host_name(), " since ", utc_timestamp());
 }
 
-void write_owner(int fd, const std::string& folder) {
-  const std::string text = owner_text() + "\n";
+std::string write_owner(int fd, const std::string& folder) {
+  const std::string owner = owner_text();
+  const std::string text = owner + "\n";
   errno = ENOSPC;  // pwrite() sets none where it writes a part of the text
   if (::ftruncate(fd, 0) == 0 &&
-      ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
-    return;
+      ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(fd) == 0) {
+    return owner;
   }
   throw InputError(cat("cannot write ", path_join(folder, kLockName), ": ", std::strerror(errno)));
 }
@@ -110,6 +112,7 @@ FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter, dou
   if (error != 0) {
     reporter.warning(cat("checkpoint folder ", folder, " cannot be locked (", std::strerror(error),
                          "): a second run in it would not be noticed"));
+    lock.owner_ = write_owner(fd, folder);
     return lock;
   }
   while (try_lock(fd, F_WRLCK, kRanksByte) == EAGAIN) {
@@ -119,12 +122,23 @@ FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter, dou
     std::this_thread::sleep_for(kPoll);
   }
   try_lock(fd, F_UNLCK, kRanksByte);
-  write_owner(fd, folder);
+  lock.owner_ = write_owner(fd, folder);
   return lock;
 }
 
-FolderLock FolderLock::of_rank(const std::string& folder) {
-  if (!is_directory(folder)) return FolderLock(-1);  // a host without the folder writes nothing
+FolderLock FolderLock::of_rank(const std::string& folder, const std::string& owner,
+                               double seconds) {
+  const std::string path = path_join(folder, kLockName);
+  const double deadline = monotonic_seconds() + seconds;
+  while (!owner.empty() && (!path_exists(path) || owner_in(folder) != owner)) {
+    if (monotonic_seconds() > deadline) {
+      throw InputError(cat("checkpoint folder ", folder, " on host ", host_name(),
+                           " is not the one that rank 0 has (", owner,
+                           "): checkpoint.checkpoint_dir must be a folder that all hosts share"));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  if (!is_directory(folder)) return FolderLock(-1);  // and nothing will be written there
   const int fd = open_lock(folder);
   try_lock(fd, F_RDLCK, kRanksByte);
   return FolderLock(fd);

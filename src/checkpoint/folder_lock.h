@@ -21,13 +21,20 @@ class FolderLock final {
   static FolderLock of_run(const std::string& folder, Reporter& reporter, double end_seconds = 10);
 
   /// A further rank's share of the lock, taken after rank 0's: while the rank lives, it keeps the
-  /// next run out.
-  static FolderLock of_rank(const std::string& folder);
+  /// next run out. `owner`: what rank 0's lock says there, "" where nothing need be. Throws
+  /// InputError when the folder does not say it within `seconds`, in which a network's file system
+  /// shows other hosts what is new: then it is another folder of the same name.
+  static FolderLock of_rank(const std::string& folder, const std::string& owner,
+                            double seconds = 60);
+
+  /// Of rank 0's lock, what the folder says of its holder.
+  const std::string& owner() const { return owner_; }
 
  private:
   explicit FolderLock(int fd) : file_(fd) {}
 
   Descriptor file_;
+  std::string owner_;
 };
 
 }  // namespace automodel::checkpoint

@@ -1,8 +1,3 @@
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -11,6 +6,7 @@
 #include <thread>
 
 #include "comm/network/gloo_backend.h"
+#include "comm/network/local_address.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "http/http_client.h"
@@ -21,31 +17,13 @@ namespace automodel::setup {
 
 namespace {
 
-/// "eth0 10.0.0.3" for every interface that is up, without the loopback.
-std::vector<std::string> interface_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(first, ::freeifaddrs);
-  std::vector<std::string> found;
-  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-    const bool is_up = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!is_up || one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-    found.push_back(cat(one->ifa_name, " ", static_cast<const char*>(text)));
-  }
-  return found;
-}
-
 /// Why Gloo cannot listen there; "" when it can.
-std::string why_not_listening(const std::string& interface) {
+std::string why_not_listening(const comm::GlooPlaces& places) {
   try {
-    comm::open_gloo_device(interface);
+    comm::open_gloo_devices(places);
     return "";
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    return text.substr(0, text.find('\n'));
+  } catch (const UserError& error) {
+    return error.what();
   }
 }
 
@@ -86,33 +64,29 @@ std::string driver_version(const SystemFolders& folders) {
 }  // namespace
 
 Diagnosis examine_network(const std::string& interface) {
-  const std::vector<std::string> addresses = interface_addresses();
+  const std::vector<std::string> addresses = comm::interface_addresses();
   Diagnosis found{
       .part = "network",
       .fact = addresses.empty() ? "no interface but the loopback" : join(addresses, ", ")};
-  if (const std::string reason = why_not_listening("lo"); !reason.empty()) {
+  if (const std::string reason = why_not_listening({.address = "127.0.0.1"}); !reason.empty()) {
     found.verdict = Verdict::kProblem;
-    found.advice = cat("Gloo cannot listen on 127.0.0.1 (", reason,
-                       "): ranks of one machine cannot meet; bring the loopback up");
+    found.advice = cat("ranks of one machine cannot meet: ", reason, "; bring the loopback up");
     return found;
   }
-  const std::string reason = why_not_listening(interface);
-  if (!reason.empty()) {
-    found.verdict = Verdict::kProblem;
-    found.advice = cat("Gloo cannot listen ",
-                       interface.empty() ? std::string("at the host's name")
-                                         : cat("on GLOO_SOCKET_IFNAME=", interface),
-                       " (", reason,
-                       "): ranks of several machines cannot meet; set "
-                       "GLOO_SOCKET_IFNAME to an interface that the others can reach");
-  } else if (addresses.empty()) {
+  if (addresses.empty()) {
     found.verdict = Verdict::kNote;
     found.advice = "runs on this machine alone";
-  } else {
-    found.fact +=
-        cat("; runs over machines listen ",
-            interface.empty() ? std::string("at the host's name") : cat("on ", interface));
+    return found;
   }
+  if (const std::string reason = why_not_listening({.interfaces = interface});
+      !interface.empty() && !reason.empty()) {
+    found.verdict = Verdict::kProblem;
+    found.advice = cat("ranks of several machines cannot meet: ", reason);
+    return found;
+  }
+  found.fact += cat("; runs over machines listen ",
+                    interface.empty() ? "at the address from which MASTER_ADDR is reached"
+                                      : cat("on ", interface));
   return found;
 }
 

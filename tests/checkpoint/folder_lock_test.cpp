@@ -66,8 +66,8 @@ TEST_F(FolderLockTest, WaitsForARunThatWasKilledAndHasNotEndedYet) {
 TEST_F(FolderLockTest, WaitsForRanksThatARunHasLeft) {
   constexpr double kSeconds = 0.1;
   std::optional<FolderLock> run = FolderLock::of_run(root_, warnings_);
-  std::optional<FolderLock> rank_1 = FolderLock::of_rank(root_);
-  std::optional<FolderLock> rank_2 = FolderLock::of_rank(root_);  // they share it
+  std::optional<FolderLock> rank_1 = FolderLock::of_rank(root_, run->owner());
+  std::optional<FolderLock> rank_2 = FolderLock::of_rank(root_, run->owner());  // they share it
   run.reset();
   rank_1.reset();
   EXPECT_THAT(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, kSeconds); }),
@@ -76,6 +76,27 @@ TEST_F(FolderLockTest, WaitsForRanksThatARunHasLeft) {
   rank_2.reset();
   EXPECT_EQ(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, kSeconds); }),
             "no error");
+}
+
+/// Hosts that do not share the folder have another one, or none, in its place.
+TEST_F(FolderLockTest, ARankSeesTheFolderThatRankZeroHas) {
+  constexpr double kSeconds = 0.1;
+  const FolderLock run = FolderLock::of_run(root_, warnings_);
+  const std::string elsewhere = path_join(root_, "elsewhere");
+  const auto error_at = [&](const std::string& folder, const std::string& owner) {
+    return test::error_of<InputError>([&] { FolderLock::of_rank(folder, owner, kSeconds); });
+  };
+  EXPECT_EQ(error_at(root_, run.owner()), "no error");
+  EXPECT_EQ(error_at(elsewhere, ""), "no error");
+  const std::string wanted =
+      cat("checkpoint folder ", elsewhere, " on host ", host_name(),
+          " is not the one that rank 0 has (", run.owner(),
+          "): checkpoint.checkpoint_dir must be a folder that all hosts share");
+  EXPECT_EQ(error_at(elsewhere, run.owner()), wanted);
+  std::filesystem::create_directory(elsewhere);
+  const FolderLock other = FolderLock::of_run(elsewhere, warnings_);
+  write_file_atomic(path_join(elsewhere, kLockName), "process 1 on host b since yesterday");
+  EXPECT_EQ(error_at(elsewhere, run.owner()), wanted);
 }
 
 }  // namespace

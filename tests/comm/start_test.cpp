@@ -91,6 +91,30 @@ TEST(StartTest, DifferentWorldSizesAreNamedWhenRankZeroServesTheStore) {
                                   "rank 0 was started as one of 2 ranks, rank 1 as one of 3"}));
 }
 
+TEST(StartTest, ARankThatFailedBeforeItCameSaysWhy) {
+  RanksOptions options;
+  options.adjust = [](int process, WorldOptions& world) {
+    if (process != 1) return;
+    tell_failed_start(world, "a key is unknown");
+    world.size = 1;  // and it ends
+  };
+  const RanksResult result = run_ranks(2, nothing, options);
+  EXPECT_EQ(result.errors, (Texts{"rank 1 failed: a key is unknown", ""}));
+  EXPECT_EQ(result.kinds, (Texts{"PeerFailure", ""}));
+}
+
+TEST(StartTest, RankZeroSaysWhyItDoesNotServeTheStore) {
+  RanksOptions options = served_by_rank_0(free_port());
+  options.adjust = [serve = options.adjust](int process, WorldOptions& world) {
+    serve(process, world);
+    if (process != 0) return;
+    tell_failed_start(world, "a key is unknown");
+    world.size = 1;  // and it ends
+  };
+  const RanksResult result = run_ranks(2, nothing, options);
+  EXPECT_EQ(result.errors, (Texts{"", "rank 0 failed: a key is unknown"}));
+}
+
 TEST(StartTest, RanksThatNeverStartAreNamed) {
   RanksOptions options;
   options.timeout_seconds = kStartSeconds;

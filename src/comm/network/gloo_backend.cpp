@@ -5,12 +5,17 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
 #include "comm/groups/group_backend.h"
 #include "comm/network/c10d_collective.h"
+#include "comm/network/local_address.h"
 #include "comm/network/waiting_threads.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/text.h"
 
 namespace automodel::comm {
 
@@ -119,23 +124,67 @@ class GlooBackend final : public GroupBackend {
 
 }  // namespace
 
-std::shared_ptr<gloo::transport::Device> open_gloo_device(const std::string& interface) {
-  if (interface == "lo") return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
-  if (interface.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
-  return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+GlooDevices open_gloo_devices(const GlooPlaces& places) {
+  if (!places.interfaces.empty()) {
+    GlooDevices devices;
+    for (const std::string& interface : split(places.interfaces, ',')) {
+      try {
+        devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
+      } catch (const std::exception&) {
+        const std::vector<std::string> there = interface_addresses();
+        throw UserError(cat("GLOO_SOCKET_IFNAME names '", interface, "', and ", host_name(),
+                            " has no such network interface with an address; it has ",
+                            there.empty() ? "the loopback alone" : join(there, ", ")));
+      }
+    }
+    return devices;
+  }
+  try {
+    if (places.address.empty()) return {c10d::ProcessGroupGloo::createDefaultDevice()};
+    return {c10d::ProcessGroupGloo::createDeviceForHostname(places.address)};
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw UserError(
+        cat("cannot listen at ",
+            places.address.empty() ? cat("this host's name, ", host_name()) : places.address, " (",
+            text.substr(0, text.find('\n')),
+            "); GLOO_SOCKET_IFNAME names the network interface that the ranks of other "
+            "hosts reach"));
+  }
+}
+
+/// What `make` gives, made on a thread: throws when a peer is gone before, and leaves the thread
+/// behind, since the process is about to end.
+static c10::intrusive_ptr<c10d::ProcessGroupGloo> made_among_the_living(
+    const std::function<c10::intrusive_ptr<c10d::ProcessGroupGloo>()>& make,
+    const std::function<bool()>& has_lost_peer) {
+  auto task =
+      std::make_shared<std::packaged_task<c10::intrusive_ptr<c10d::ProcessGroupGloo>()>>(make);
+  std::future<c10::intrusive_ptr<c10d::ProcessGroupGloo>> made = task->get_future();
+  std::thread thread([task] { (*task)(); });
+  bool was_lost = false;
+  while (made.wait_for(kPeriod) != std::future_status::ready) {
+    if (has_lost_peer() && std::exchange(was_lost, true)) {
+      thread.detach();
+      throw std::runtime_error("a peer is gone");
+    }
+  }
+  thread.join();
+  return made.get();
 }
 
 std::shared_ptr<GroupBackend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                           const std::shared_ptr<gloo::transport::Device>& device,
-                                           const GlooPlace& place) {
+                                           const GlooDevices& devices, const GlooPlace& place) {
   const auto timeout =
       std::chrono::milliseconds(static_cast<int64_t>(place.timeout_seconds * 1000.0));
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(device);
+  options->devices = devices;
   options->threads = kNumThreads;
+  const auto make = [store, options, rank = place.rank, size = place.size] {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  };
   return std::make_shared<GlooBackend>(std::make_shared<GlooState>(
-      c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options),
-      place.has_lost_peer));
+      made_among_the_living(make, place.has_lost_peer), place.has_lost_peer));
 }
 
 }  // namespace automodel::comm

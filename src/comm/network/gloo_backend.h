@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "comm/groups/process_group.h"
 
@@ -13,8 +14,17 @@ class Device;
 
 namespace automodel::comm {
 
-/// Gloo's network device: of an interface, of the loopback ("lo"), or of the host's name ("").
-std::shared_ptr<gloo::transport::Device> open_gloo_device(const std::string& interface);
+/// Where Gloo listens: at `interfaces` ("eth0", "eth0,eth1"), else at `address`, a numeric one of
+/// this machine, else at the host's name.
+struct GlooPlaces {
+  std::string interfaces;
+  std::string address;
+};
+
+using GlooDevices = std::vector<std::shared_ptr<gloo::transport::Device>>;
+
+/// Gloo's network devices. Throws UserError when there is no such interface or address.
+GlooDevices open_gloo_devices(const GlooPlaces& places);
 
 struct GlooPlace {
   int rank = 0;
@@ -25,9 +35,9 @@ struct GlooPlace {
   std::function<bool()> has_lost_peer;
 };
 
-/// A group over Gloo; its ranks meet in `store`. Its operations throw c10d's errors.
+/// A group over Gloo; its ranks meet in `store`. Its operations throw c10d's errors. Throws while
+/// the ranks meet when a peer is known to have failed: Gloo alone would wait for several timeouts.
 std::shared_ptr<GroupBackend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                           const std::shared_ptr<gloo::transport::Device>& device,
-                                           const GlooPlace& place);
+                                           const GlooDevices& devices, const GlooPlace& place);
 
 }  // namespace automodel::comm

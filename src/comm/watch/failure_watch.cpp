@@ -9,6 +9,7 @@
 #include "comm/watch/beat.h"
 #include "core/awake_clock.h"
 #include "core/clock.h"
+#include "core/file.h"
 #include "core/process.h"
 
 namespace automodel::comm {
@@ -50,7 +51,11 @@ RankProcess RankProcess::current() {
   if (::readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1) < 0) {
     pid_namespace[0] = '\0';
   }
-  return {cat(host_name(), " ", pid_namespace.data()), ::getpid()};
+  // Machines may share a name, and their first pid namespaces have the same number.
+  std::string boot;
+  const char* const kBootId = "/proc/sys/kernel/random/boot_id";
+  if (path_exists(kBootId)) boot = trim(read_file(kBootId));
+  return {cat(host_name(), " ", pid_namespace.data(), " ", boot), ::getpid()};
 }
 
 RankProcess RankProcess::parse(const std::string& text) {
@@ -70,6 +75,12 @@ FailureWatch::FailureWatch(std::unique_ptr<Store> store, std::vector<RankProcess
       store_(std::move(store)),
       beat_store_(store_->connect_again()),
       computing_since_(monotonic_seconds()) {
+  const auto num_ranks = static_cast<int>(processes_.size());
+  for (int i = 1; i < num_ranks && neighbour_ < 0; ++i) {
+    const int rank = (options_.rank + i) % num_ranks;
+    const std::string& here = processes_[static_cast<size_t>(options_.rank)].host;
+    if (processes_[static_cast<size_t>(rank)].host != here) neighbour_ = rank;
+  }
   send_beat(*store_);
   thread_ = std::thread([this] { beat_until_stopped(); });
 }
@@ -146,12 +157,28 @@ void FailureWatch::send_beat(Store& store) {
   store.set(beat_key(options_.rank), next_beat());
 }
 
+/// A machine that dies or is cut off closes no connection: its ranks' silence alone tells of it.
+void FailureWatch::look_at_neighbour(Store& store) {
+  if (neighbour_ < 0) return;
+  const std::string beat = store.get(beat_key(neighbour_), kStoreSeconds).value_or("");
+  const double now = awake_.seconds();
+  if (beat != neighbours_beat_) {
+    neighbours_beat_ = beat;
+    neighbours_time_ = now;
+  } else if (now - neighbours_time_ > options_.lost_seconds) {
+    store.set_if_absent(kFailureKey,
+                        cat(name_ranks({neighbour_}), " vanished (no sign of life for ",
+                            format_duration(options_.lost_seconds), ")"));
+  }
+}
+
 void FailureWatch::beat_until_stopped() {
   std::unique_lock lock(mutex_);
   while (!is_stopped_) {
     lock.unlock();
     try {
       send_beat(*beat_store_);
+      look_at_neighbour(*beat_store_);
       first_failure(*beat_store_);
     } catch (const StoreGone&) {
       lock.lock();

@@ -13,12 +13,13 @@
 
 #include "comm/groups/process_group.h"
 #include "comm/store/store.h"
+#include "core/awake_clock.h"
 
 namespace automodel::comm {
 
 /// The host of a rank's process, by which ranks on that host can check whether it is alive.
 struct RankProcess {
-  std::string host;  ///< host name and pid namespace
+  std::string host;  ///< host name, pid namespace and number of the boot
   int64_t pid = 0;
 
   static RankProcess current();
@@ -33,6 +34,9 @@ struct WatchOptions {
   std::string store_place;       ///< who serves the store, for texts: "rank 0", "the launcher"
   double beat_seconds = 0.5;     ///< period of the signs of life
   double silence_seconds = 2.0;  ///< a rank without one for so long has vanished
+  /// So long a rank on another host, whose process cannot be looked at, may be without one while
+  /// nothing else says that it is lost.
+  double lost_seconds = 30;
 };
 
 /// A group's name and ranks, for texts.
@@ -125,6 +129,7 @@ class FailureWatch final {
   void beat_until_stopped();
   std::string next_beat();
   void send_beat(Store& store);
+  void look_at_neighbour(Store& store);
   std::optional<std::string> first_failure(Store& store);
   std::string publish(const std::string& verdict);
   std::string find_cause(const WatchedCall& call, const std::string& reason);
@@ -152,6 +157,12 @@ class FailureWatch final {
   double computing_since_ = 0;  ///< the end of the last wait
   double waited_seconds_ = 0;
   std::map<Channel, Progress> progress_;
+  // Of the thread: the next rank on another host, -1 if there is none, its last beat and when it
+  // came.
+  int neighbour_ = -1;
+  std::string neighbours_beat_;
+  double neighbours_time_ = 0;
+  AwakeClock awake_{0.5};  ///< a longer round was a process that stood still
   std::thread thread_;
 };
 

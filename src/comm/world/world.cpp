@@ -7,6 +7,7 @@
 #include "comm/groups/group_backend.h"
 #include "comm/hosts/hosts_backend.h"
 #include "comm/network/gloo_backend.h"
+#include "comm/network/local_address.h"
 #include "comm/shared_memory/shared_memory_backend.h"
 #include "comm/store/tcp_store.h"
 #include "comm/watch/failure_watch.h"
@@ -20,6 +21,9 @@ namespace {
 constexpr double kCloseSeconds = 10.0;
 constexpr double kFailedStartSeconds = 2.0;
 constexpr double kStorePollSeconds = 0.002;
+constexpr double kFailedStartPollSeconds = 0.5;
+constexpr double kTellSeconds = 5.0;
+constexpr const char* kFailedStartKey = "start_failed";
 /// So much later than ours comes c10d's own timeout of an operation, which explains nothing.
 constexpr double kLaterSeconds = 24 * 3600.0;
 
@@ -35,14 +39,27 @@ void announce(Store& store, const WorldOptions& options) {
   store.set(process_key(options.rank), cat(options.size, " ", RankProcess::current().text()));
 }
 
+/// What a rank has announced, "" when it has not until the deadline. Throws PeerFailure when some
+/// rank has said that it failed before it could come.
+std::string process_of(Store& store, int rank, double deadline) {
+  for (;;) {
+    const double left = std::max(0.001, deadline - monotonic_seconds());
+    const auto text = store.get(process_key(rank), std::min(left, kFailedStartPollSeconds));
+    if (text) return *text;
+    if (store.has(kFailedStartKey)) {
+      throw PeerFailure(store.get(kFailedStartKey, kFailedStartSeconds).value_or(""));
+    }
+    if (monotonic_seconds() >= deadline) return "";
+  }
+}
+
 /// The processes of all ranks, once they have come.
 std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
   std::vector<RankProcess> processes;
   std::vector<int64_t> missing;
   const double deadline = monotonic_seconds() + options.timeout_seconds;
   for (int rank = 0; rank < options.size; ++rank) {
-    const double left = std::max(0.001, deadline - monotonic_seconds());
-    const std::string text = store.get(process_key(rank), left).value_or("");
+    const std::string text = process_of(store, rank, deadline);
     const size_t space = text.find(' ');
     if (space == std::string::npos) {
       missing.push_back(options.first_rank + rank);
@@ -91,6 +108,29 @@ std::vector<RankProcess> gather(Store& store, const WorldOptions& options) {
   }
 }
 
+std::string address_key(int rank) {
+  return cat("address/", rank);
+}
+
+/// The address at which ranks of other hosts reach this one: that of the way to the store or, on
+/// the store's own host, which may call itself by the loopback (Debian's 127.0.1.1), of the way to
+/// a rank elsewhere. "" when it is not found out.
+std::string address_for_others(Store& store, const WorldOptions& options,
+                               const std::vector<RankProcess>& processes) {
+  const std::string own = address_towards(options.host);
+  if (!own.empty() && !is_loopback_address(own)) {
+    store.set(address_key(options.rank), own);
+    return own;
+  }
+  const std::string& here = processes[static_cast<size_t>(options.rank)].host;
+  for (int rank = 0; rank < options.size; ++rank) {
+    if (processes[static_cast<size_t>(rank)].host == here) continue;
+    const auto there = store.get(address_key(rank), options.timeout_seconds);
+    return there ? address_towards(*there) : std::string();
+  }
+  return "";
+}
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
@@ -105,13 +145,32 @@ std::string key_of(const std::vector<int>& ranks, const std::optional<double>& o
 
 }  // namespace
 
+void tell_failed_start(WorldOptions options, const std::string& text) noexcept {
+  if (options.size == 1) return;
+  options.timeout_seconds = kTellSeconds;
+  options.reporter = nullptr;
+  try {
+    TcpStore store(options);
+    store.set_if_absent(kFailedStartKey,
+                        cat("rank ", options.first_rank + options.rank, " failed: ", text));
+    store.add("left", 1);
+    if (!options.hosts_store) return;
+    const double deadline = monotonic_seconds() + kTellSeconds;
+    while (store.add("left", 0) < options.size && monotonic_seconds() < deadline) {
+      store.get("never", kStorePollSeconds);
+    }
+  } catch (const std::exception&) {
+    // The others are not there, or the store's rank has ended: each finds out by itself.
+  }
+}
+
 struct World::State {
   WorldOptions options;
   std::unique_ptr<TcpStore> store;
   std::vector<RankProcess> processes;
   std::shared_ptr<FailureWatch> watch;
   std::shared_ptr<TrafficMeter> traffic = std::make_shared<TrafficMeter>();
-  std::shared_ptr<gloo::transport::Device> device;
+  GlooDevices devices;
   std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
   std::optional<int> cuda_device;
   std::shared_ptr<DeviceWatch> device_watch;  // with a device only
@@ -180,7 +239,7 @@ struct World::State {
     place.size = static_cast<int>(ranks.size());
     place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
-    return connect_gloo(store->below(cat("gloo/", key)), device, place);
+    return connect_gloo(store->below(cat("gloo/", key)), devices, place);
   }
 
   std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
@@ -244,17 +303,29 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
     watch.store_place = options.store_place;
     state->watch =
         std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);
-    state->device = open_gloo_device(
-        state->is_one(state->hosts_of(everybody)) ? "lo" : options.network_interface);
+    state->devices = open_gloo_devices(
+        state->is_one(state->hosts_of(everybody))
+            ? GlooPlaces{.address = "127.0.0.1"}
+            : GlooPlaces{options.network_interface,
+                         address_for_others(*state->store, options, state->processes)});
   } catch (const StoreGone&) {
     throw PeerFailure(
         cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
   }
-  group_ = state->group("world", everybody, std::nullopt);
+  try {
+    group_ = state->group("world", everybody, std::nullopt);
+  } catch (const PeerFailure& failure) {
+    state->watch->post(failure.what());  // who serves the store stays until the others have read it
+    throw;
+  }
   state_ = std::move(state);
 }
 
 World::~World() = default;
+
+bool World::spans_hosts() const {
+  return state_ != nullptr && !State::is_one(state_->hosts_of(all_ranks(state_->options.size)));
+}
 
 void World::use_cuda_device(int device) {
   if (state_ == nullptr) return;

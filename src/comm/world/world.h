@@ -12,6 +12,10 @@
 
 namespace automodel::comm {
 
+/// Tells the ranks that wait for this one, or come within some seconds, why it does not come.
+/// Waits for them at most so long where this rank serves the store.
+void tell_failed_start(WorldOptions options, const std::string& text) noexcept;
+
 /// All ranks of a run. Every rank constructs one at the same time; a world of one needs no store.
 /// Starts threads, so construct it after any fork. With peers, the process then ignores SIGPIPE,
 /// unless it handles it.
@@ -22,6 +26,9 @@ class World final {
   /// did not start within the timeout.
   explicit World(const WorldOptions& options);
   ~World();
+
+  /// Whether its ranks are on several hosts.
+  bool spans_hosts() const;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 

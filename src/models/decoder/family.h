@@ -63,7 +63,7 @@ struct Family {
   /// PEFT takes that class's weights, which are [E, in, out], for [E, out, in]: its adapters have
   /// the two factors exchanged.
   bool exchanges_expert_factors = false;
-  std::string_view classifier = {};     ///< the class that classifies sequences; "": there is none
+  std::string_view classifier = {};  ///< the class that classifies sequences; "": there is none
   /// Classes of an encoder's folders, whose weights its classifier begins with.
   std::array<std::string_view, 4> bases = {};
   UpstreamNames upstream = {};

@@ -377,20 +377,23 @@ int report_outcome(const PreparedRun& run, const launcher::RankOutcome& outcome,
 }
 
 /// What a signal that nothing handles leaves of the run.
-std::string left_by_signal(const PreparedRun& run) {
+std::string left_by_signal(const PreparedRun& run, int signal) {
+  const auto saving = training::parse_signals(run.recipe.step_scheduler.preemption_signal);
+  if (std::ranges::find(saving, signal) != saving.end()) return " before training began";
   if (!run.recipe.checkpoint.enabled) return "; nothing was saved (checkpoint.enabled: false)";
   return "; the same command goes on from the last checkpoint, if there is one "
          "(step_scheduler.preemption_signal names signals after which a run saves)";
 }
 
 /// Tells what has stopped this process, which others see as an end without a reason: signals that
-/// end it, but those after which it saves.
+/// end it, and until it trains also those after which it saves. Of a run's ranks the first speaks.
 class ToldSignals final {
  public:
   ToldSignals(const PreparedRun& run, int rank, int world_size)
       : words_(signals_of(run), [&run, rank, world_size](int signal) {
+          if (rank != 0) return;
           const std::string text = cat("stopped by signal ", signal, " (", ::strsignal(signal), ")",
-                                       left_by_signal(run));
+                                       left_by_signal(run, signal));
           ConsoleReporter(console_of(run, rank, world_size)).error(text);
           record_failure(run, {-1, 128 + signal, text});
         }) {}
@@ -399,7 +402,8 @@ class ToldSignals final {
   static std::vector<int> signals_of(const PreparedRun& run) {
     std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP};
     for (const int saving : training::parse_signals(run.recipe.step_scheduler.preemption_signal)) {
-      std::erase(signals, saving);
+      const bool is_new = std::ranges::find(signals, saving) == signals.end();
+      if (is_new && saving != SIGCONT) signals.push_back(saving);  // which ends no process
     }
     return signals;
   }
@@ -411,7 +415,8 @@ double timeout_of(const PreparedRun& run) {
   return run.recipe.dist_env.timeout_minutes * 60.0;
 }
 
-int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
+/// Where a rank that another program started meets the others.
+comm::WorldOptions world_of(const launcher::RankPlace& place) {
   comm::WorldOptions world;
   world.rank = place.rank;
   world.size = place.world_size;
@@ -421,14 +426,18 @@ int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
   world.is_agents_store = place.store_is_served;
   world.is_one_machine = place.local_world_size == place.world_size;
   world.secret = place.secret;
-  world.timeout_seconds = timeout_of(run);
   world.run_id = place.run_id;
   world.network_interface = place.network_interface;
   world.store_place = place.store_is_served ? place.source : "rank 0";
+  return world;
+}
+
+int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
+  comm::WorldOptions world = world_of(place);
+  world.timeout_seconds = timeout_of(run);
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
-  std::optional<ToldSignals> told;
-  if (place.rank == 0) told.emplace(run, 0, place.world_size);
+  const ToldSignals told(run, place.rank, place.world_size);
   const int status =
       report_outcome(run, be_rank(run, world, place.local_rank, {threads, place.local_world_size}),
                      place.rank, place.world_size);
@@ -462,7 +471,9 @@ int run_here(PreparedRun& run, int num_ranks) {
     return std::make_shared<comm::StoreServer>(listening_fd, secret);
   };
   local.report = [&](launcher::RunFailure failure) {
-    if (failure.rank < 0 && failure.status > 128) failure.text += left_by_signal(run);
+    if (failure.rank < 0 && failure.status > 128) {
+      failure.text += left_by_signal(run, failure.status - 128);
+    }
     ConsoleReporter(console_of(run, 0, 1)).error(failure.text);
     record_failure(run, failure);
   };
@@ -483,8 +494,18 @@ int run_recipe(const RunOptions& options) {
                         place->world_size, " already; leave it out"));
   }
   const int num_ranks = place ? place->world_size : num_local_ranks;
-  PreparedRun run = prepare(options, num_ranks);
-  return place ? run_started_rank(run, *place) : run_here(run, num_ranks);
+  if (!place) {
+    PreparedRun run = prepare(options, num_ranks);
+    return run_here(run, num_ranks);
+  }
+  std::optional<PreparedRun> run;
+  try {
+    run.emplace(prepare(options, num_ranks));
+  } catch (const UserError& error) {
+    comm::tell_failed_start(world_of(*place), error.what());
+    throw;
+  }
+  return run_started_rank(*run, *place);
 }
 
 }  // namespace automodel::recipes

@@ -130,9 +130,13 @@ void SessionCheckpoint::lock_folder() {
     lock_ =
         std::make_shared<checkpoint::FolderLock>(checkpoint::FolderLock::of_run(folder, reporter_));
   });
+  // Hosts that save, and go on from what was saved, share the folder.
+  const std::string shared =
+      group_.broadcast_text(is_coordinator && recipe_.checkpoint.enabled ? lock_->owner() : "", 0);
   slow_work_.run(name, [&] {
-    if (!is_coordinator)
-      lock_ = std::make_shared<checkpoint::FolderLock>(checkpoint::FolderLock::of_rank(folder));
+    if (is_coordinator) return;
+    lock_ =
+        std::make_shared<checkpoint::FolderLock>(checkpoint::FolderLock::of_rank(folder, shared));
   });
 }
 

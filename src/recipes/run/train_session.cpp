@@ -1,7 +1,9 @@
 #include "recipes/run/train_session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "checkpoint/lifecycle.h"
@@ -9,6 +11,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
+#include "recipes/run/host_files.h"
 #include "recipes/run/initial_weights.h"
 #include "recipes/run/session_step.h"
 #include "recipes/run/session_summary.h"
@@ -102,7 +105,25 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
   context_.times->end("logs");
 }
 
+void TrainSession::compare_hosts() {
+  if (!context_.world->spans_hosts()) return;
+  std::vector<SharedFile> files;
+  slow_work().run("looking at the files of all hosts", [&] {
+    const auto add = [&](std::vector<SharedFile> more) {
+      std::ranges::move(more, std::back_inserter(files));
+    };
+    add(data_files(data_.training->state()));
+    for (const ValidationSet& set : validation_.sets()) add(data_files(set.stream->state()));
+    if (!recipe_.model.draws_weights()) add(weight_files(recipe_.model.folder));
+    const bool has_teacher = recipe_.distillation && !context_.teacher_link &&
+                             !recipe_.distillation->teacher.draws_weights();
+    if (has_teacher) add(weight_files(recipe_.distillation->teacher.folder));
+  });
+  check_same_files(context_.group, files);
+}
+
 void TrainSession::start() {
+  compare_hosts();
   records_.start();
   context_.times->end("logs");
   double begin = monotonic_seconds();

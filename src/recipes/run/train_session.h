@@ -50,6 +50,8 @@ class TrainSession final {
   };
 
   /// Continues from a checkpoint or loads the first weights, then opens the logs.
+  /// Refuses data and weights that are others on some host.
+  void compare_hosts();
   void start();
   /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
   /// run goes on with the data after the spike. False where there is none. Every rank calls it.
