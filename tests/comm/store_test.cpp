@@ -135,8 +135,8 @@ TEST(StoreTest, AHostThatDoesNotAnswerIsGivenAllTheTime) {
 TEST(StoreTest, WhoDoesNotKnowTheSecretIsRefused) {
   const Served served;
   EXPECT_THAT(test::error_of<UserError>([&] { TcpStore store(served.options("another")); }),
-              HasSubstr("who answers does not know this run's secret (AUTOMODEL_RUN_SECRET, see "
-                        "README.md)"));
+              HasSubstr("who answers does not know this run's secret: AUTOMODEL_RUN_SECRET is "
+                        "another there or, where none is set, MASTER_ADDR is spelled otherwise"));
   TcpStore store(served.options());
   store.set("a", "1");
   EXPECT_EQ(store.get("a", 0), "1");

@@ -167,7 +167,9 @@ void greet(int fd, const std::string& secret, double left_seconds) {
   const std::string reply = receive(fd, kReplyBytes, left_seconds);
   const std::string nonce = reply.substr(0, kNonceBytes);
   if (!is_same_proof(reply.substr(kNonceBytes), prove(secret, "server", own, nonce))) {
-    lose("who answers does not know this run's secret (AUTOMODEL_RUN_SECRET, see README.md)");
+    lose(
+        "who answers does not know this run's secret: AUTOMODEL_RUN_SECRET is another there or, "
+        "where none is set, MASTER_ADDR is spelled otherwise");
   }
   send_all(fd, prove(secret, "client", own, nonce), left_seconds);
   if (receive(fd, kWelcome.size(), left_seconds) != kWelcome) lose("who answers is no store");
