@@ -68,12 +68,21 @@ void check_loadable(const Recipe& recipe, const Json& hf_config,
         "['*gate_proj', '*up_proj', '*down_proj'] trains none of them");
   }
   const std::string type = hf_config.get("model_type", "");
-  const bool has_out_proj = std::ranges::any_of(
-      modules, [](const auto& module) { return module.name.ends_with(".out_proj"); });
-  if (!has_out_proj || (type != "nemotron_h" && type != "falcon_h1")) return;
-  diagnostics.warning(place_of(recipe, "peft", "target_modules"),
-                      "PEFT does not load adapters of Mamba's out_proj; merge-lora does. "
-                      "exclude_modules: '*out_proj' leaves them out");
+  const auto has = [&](std::string_view part) {
+    return std::ranges::any_of(
+        modules, [&](const auto& module) { return module.name.find(part) != std::string::npos; });
+  };
+  if ((type == "nemotron_h" || type == "falcon_h1") && has(".out_proj")) {
+    diagnostics.warning(place_of(recipe, "peft", "target_modules"),
+                        "PEFT does not load adapters of Mamba's out_proj; merge-lora does. "
+                        "exclude_modules: '*out_proj' leaves them out");
+  }
+  if (type == "laguna" && has(".shared_expert")) {
+    diagnostics.warning(place_of(recipe, "peft", "target_modules"),
+                        "PEFT does not load adapters of Laguna's shared experts, whose modules "
+                        "transformers renames twice; merge-lora does. exclude_modules: "
+                        "'*shared_expert*' leaves them out");
+  }
 }
 
 }  // namespace
