@@ -239,8 +239,8 @@ TEST(HiddenStates, LayersWithAStateSeeWholeSequences) {
     FAIL();
   } catch (const UnsupportedError& error) {
     EXPECT_STREQ(error.what(),
-                 "layers that carry a state from token to token (gated delta nets, Mamba) are not "
-                 "in this version with sequence_parallel");
+                 "layers that carry a state from token to token (gated delta nets, Mamba, short "
+                 "convolutions) are not in this version with sequence_parallel");
   }
 }
 

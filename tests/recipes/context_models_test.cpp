@@ -159,8 +159,8 @@ void expect_all_as_on_one_rank(int num_ranks, const std::vector<ContextModelCase
 }
 
 constexpr const char* kState =
-    "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
-    "version with cp_size > 1";
+    "layers that carry a state from token to token (gated delta nets, Mamba, short convolutions) "
+    "are not in this version with cp_size > 1";
 constexpr const char* kIndexer =
     "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
     "version with cp_size > 1";

@@ -685,8 +685,9 @@ void DecoderModel::keep_sequence_part(int part, int num_parts,
                                       std::function<void(int64_t)> on_length) {
   if (config_.has_recurrence()) {
     throw UnsupportedError(
-        "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
-        "version with sequence_parallel");
+        "layers that carry a state from token to token (gated delta nets, Mamba, short "
+        "convolutions) "
+        "are not in this version with sequence_parallel");
   }
   sequence_part_ = part;
   num_sequence_parts_ = num_parts;

@@ -9,8 +9,8 @@ namespace automodel::models::decoder {
 
 /// Why layers with a state cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelState =
-    "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
-    "version with cp_size > 1";
+    "layers that carry a state from token to token (gated delta nets, Mamba, short "
+    "convolutions) are not in this version with cp_size > 1";
 
 /// Why a model with an indexer cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelIndexer =

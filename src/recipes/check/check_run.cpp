@@ -271,14 +271,16 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// Finds what prevents a model's attention from being split over context-parallel ranks.
-void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+/// Finds what prevents a model's attention from being split over context-parallel ranks. Texts
+/// begin with `whose` it is.
+void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics,
+                            std::string_view whose = "") {
   const Json& config = recipe.model.hf_config;
   if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
   if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
   const auto model = models::build_causal_lm(config, at::kFloat);
   for (const std::string& reason : model->parallel_plan().no_cp_reasons) {
-    diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"), reason);
+    diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"), cat(whose, reason));
   }
 }
 
@@ -380,7 +382,7 @@ void check_teacher(const Recipe& recipe, const CheckOptions& options, int64_t nu
   }
   check_dllm(teacher, diagnostics);
   check_precision(teacher, num_ranks, diagnostics, "the teacher's ");
-  check_context_parallel(teacher, diagnostics);
+  check_context_parallel(teacher, diagnostics, "the teacher: ");
   check_teacher_mesh(recipe, teacher, num_ranks, diagnostics);
   check_built_model(teacher, options.looks_at_data && options.loads_tokenizers, diagnostics);
   check_distillation(recipe, options.looks_at_data, diagnostics);
