@@ -452,7 +452,7 @@ TEST(Flops, GptKindsAreCountedByUpstreamsFormulas) {
 
 /// Upstream has none: a layer counts its mixer alone, attention by the pairs that it sees.
 TEST(Flops, AHybridOfEitherInALayerCountsEither) {
-  const double attention = 128 * 32 * (32 + 2 * 16 + 32) + (32 + 32) * 128 * 129 / 2;
+  const double attention = 128 * 32 * (32 + 2 * 16 + 32) + (32 + 32) * 128 * 129 / 2.0;
   const double mamba = 128 * (32 * (2 * 64 + 2 * 12 + 8 + 64) + 3.5 * 64 * 12);
   const double experts = 128 * 3 * 32 * (2 * 24 + 40);
   const double head = 128 * 32 * 128;
@@ -483,8 +483,8 @@ TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
     return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
                                                                                               128);
   };
-  const double all = 128 * 129 / 2;
-  const double window = 7 * 8 / 2 + 121 * 7;
+  const double all = 128 * 129 / 2.0;
+  const double window = 7 * 8 / 2.0 + 121 * 7;
   const double head = 128 * 32 * 128;
   const double laguna = 2 * (128 * 32 * (2 * 64 + 2 * 32) + 2 * 64 * all) +
                         2 * (128 * 32 * (2 * 96 + 2 * 32) + 2 * 96 * window) +
