@@ -37,7 +37,7 @@ TEST_P(EncoderDecoderTest, LogitsLossAndEveryGradientMatchTransformers) {
   const auto model = test::load_golden_model(kFolder + GetParam());
   const models::ParityReport report = models::run_parity(*model, reference_of(GetParam()));
   ASSERT_TRUE(report.logits && report.loss && report.gradients);
-  EXPECT_LE(report.logits->worst_absolute, 1e-5);
+  EXPECT_LE(report.logits->worst_relative, 5e-6);  // mT5's are ten times T5's
   EXPECT_LE(report.loss->worst_relative, 1e-6);
   EXPECT_LE(report.gradients->worst_relative, 1e-4) << report.gradients->relative_culprit;
   EXPECT_EQ(report.gradients->num_compared, std::ssize(model->key_map()));

@@ -661,8 +661,8 @@ TEST(Mistral4ConfigTest, TheRotatedPartIsThatOfTheSizes) {
 TEST(Llama4ConfigTest, ReleasesNameLayersInTheirWay) {
   const auto layers_of = [](const Json& config) {
     std::string text;
-    for (const decoder::LayerOptions& layer :
-         options_of(*build_causal_lm(config, at::kFloat)).layers) {
+    const auto model = build_causal_lm(config, at::kFloat);
+    for (const decoder::LayerOptions& layer : options_of(*model).layers) {
       text += cat(layer.rope, "/", layer.chunk, layer.is_moe ? "e " : " ");
     }
     return text;
