@@ -27,7 +27,7 @@ class FolderLock final {
   static FolderLock of_rank(const std::string& folder, const std::string& owner,
                             double seconds = 60);
 
-  /// Of rank 0's lock, what the folder says of its holder.
+  /// What the folder says of this lock's holder; "" of a further rank's share.
   const std::string& owner() const { return owner_; }
 
  private:

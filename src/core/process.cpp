@@ -31,6 +31,10 @@ std::string host_name() {
   return name.data();
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 std::vector<std::string> process_fields(const std::string& process) {
   std::ifstream file(cat("/proc/", process, "/stat"));
   std::string line;

@@ -13,6 +13,9 @@ std::vector<std::string> process_fields(const std::string& process);
 /// This host's name; "localhost" when it has none that can be read.
 std::string host_name();
 
+/// Whether a host's name or numeric address means the machine that uses it, which no other reaches.
+bool is_loopback(const std::string& host);
+
 /// Whether a process of this host has ended; one that nobody has waited for yet counts as ended.
 bool has_ended(int64_t pid);
 

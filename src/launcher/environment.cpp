@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/process.h"
 #include "launcher/local_ranks.h"
 
 namespace automodel::launcher {
@@ -78,10 +79,6 @@ int port_of_job(const std::string& job) {
 void check_below(const char* small_name, int small, const char* large_name, int large) {
   if (small < large) return;
   throw UserError(cat(small_name, " ", small, " is not below ", large_name, " ", large));
-}
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 RankPlace read_place(const Environment& environment, const Names& names) {

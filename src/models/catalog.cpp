@@ -1,6 +1,8 @@
 #include "models/catalog.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "core/error.h"
 #include "models/causal_lm.h"
@@ -118,6 +120,15 @@ ClassHead class_head_of(const Json& hf_config) {
   if (classifier_of(hf_config).empty()) return {};
   const Family& family = *find(hf_config);
   return {decoder::class_head_modules(family), std::string(family.names.classes)};
+}
+
+std::vector<std::string> class_head_modules() {
+  std::set<std::string> names;
+  for (const Family* family : decoder::kFamilies) {
+    if (family->classifier.empty()) continue;
+    std::ranges::move(decoder::class_head_modules(*family), std::inserter(names, names.end()));
+  }
+  return {names.begin(), names.end()};
 }
 
 int64_t num_token_types(const Json& hf_config) {

@@ -43,6 +43,9 @@ struct ClassHead {
 };
 ClassHead class_head_of(const Json& hf_config);
 
+/// The modules of the heads of all classes that classify sequences, sorted.
+std::vector<std::string> class_head_modules();
+
 /// Rows of the table of token types of an encoder; 0 for models without one, or not known.
 int64_t num_token_types(const Json& hf_config);
 

@@ -58,7 +58,7 @@ std::optional<ExpertLayout> layout_of_version(const Json& config) {
 }
 
 /// The layout of experts' adapters that a folder states: by upstream's stamp or PEFT's version.
-/// Of families that exchange factors either means the other.
+/// The statement means the other layout of families that exchange factors.
 std::optional<ExpertLayout> stated_layout(const std::string& folder, const Json& hf_config) {
   std::optional<ExpertLayout> found;
   const std::string own = path_join(folder, kOwnConfigName);
@@ -117,16 +117,16 @@ ModulePattern alpha_pattern_of(const Json& json) {
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
   const Json* saved = json.find("modules_to_save");
-  // PEFT names the first two of any classifier.
-  static const std::vector<std::string> kHeads = {"score", "classifier", "pre_classifier", "head"};
-  const auto is_head = [](const Json& name) {
-    return name.is_string() && std::ranges::find(kHeads, name.as_string()) != kHeads.end();
+  // PEFT names those of several families for any classifier.
+  const std::vector<std::string> heads = models::class_head_modules();
+  const auto is_head = [&](const Json& name) {
+    return name.is_string() && std::ranges::find(heads, name.as_string()) != heads.end();
   };
   const bool are_heads =
       !is_nothing(saved) && saved->is_array() && std::ranges::all_of(saved->as_array(), is_head);
   if (!is_nothing(saved) && !are_heads) {
     throw UnsupportedError(cat("modules_to_save other than the head of a classifier (",
-                               join(kHeads, ", "), ") is not in this version"));
+                               join(heads, ", "), ") is not in this version"));
   }
   for (const char* key : {"layer_replication", "lora_bias", "alora_invocation_tokens", "use_qalora",
                           "use_bdlora", "arrow_config", "trainable_token_indices"}) {

@@ -379,8 +379,8 @@ class MergedSource final : public checkpoint::TensorSource {
     }
   }
 
-  /// Of a head's modules those that the adapter has, or nobody: PEFT leaves layers before the one
-  /// with a row a class as the base has them, unless it is told to save them.
+  /// The modules of a head without those that the base alone has: PEFT leaves layers before the one
+  /// with a row a class as they are in the base, unless it is told to save them.
   std::vector<std::string> modules_of_adapter(std::vector<std::string> modules,
                                               const models::CausalLM& model) const {
     std::erase_if(modules, [&](const std::string& module) {

@@ -16,9 +16,9 @@ namespace {
 
 TEST(LocalAddressTest, IsThatOfTheWay) {
   EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
-  EXPECT_TRUE(is_loopback_address("127.0.1.1"));
-  EXPECT_TRUE(is_loopback_address("::1"));
-  EXPECT_FALSE(is_loopback_address("10.127.0.1"));
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("10.127.0.1"));
 }
 
 TEST(GlooDevicesTest, SaysWhichInterfacesThereAre) {

@@ -72,6 +72,12 @@ TEST(ContextSplitTest, JoiningUndoesSplitting) {
   }
 }
 
+TEST(ContextSplitTest, OneRankHasAllOfAnOddLength) {
+  const at::Tensor x = row({1, 2, 3, 4, 5});
+  EXPECT_TRUE(at::equal(split_tokens(x, 0, {}), x));
+  EXPECT_EQ(padded_length(5, {}), 5);
+}
+
 TEST(ContextSplitTest, EveryFieldIsPaddedWithItsOwnFill) {
   Batch batch;
   batch.input_ids = row({11, 12, 13, 14, 15});

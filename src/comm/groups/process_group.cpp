@@ -202,8 +202,8 @@ int64_t ProcessGroup::agree_max(int64_t value) const {
   return tensor.item<int64_t>();
 }
 
-void ProcessGroup::check_same(const std::string& what, std::string_view value) const {
-  if (size() == 1) return;
+std::vector<int64_t> ProcessGroup::ranks_unlike_first(std::string_view value) const {
+  if (size() == 1) return {};
   at::Tensor hashes = at::zeros({size()}, at::TensorOptions().dtype(at::kLong));
   const auto own = std::bit_cast<int64_t>(checksum_of(value));  // the same on every machine
   all_gather(hashes, at::full({1}, own, hashes.options()));
@@ -211,6 +211,11 @@ void ProcessGroup::check_same(const std::string& what, std::string_view value) c
   for (int64_t rank = 1; rank < size(); ++rank) {
     if (hashes[rank].item<int64_t>() != hashes[0].item<int64_t>()) others.push_back(rank);
   }
+  return others;
+}
+
+void ProcessGroup::check_same(const std::string& what, std::string_view value) const {
+  const std::vector<int64_t> others = ranks_unlike_first(value);
   if (others.empty()) return;
   throw UserError(cat(others.size() == 1 ? "rank " : "ranks ", join(others),
                       others.size() == 1 ? " has" : " have", " another ", what, " than rank 0"));

@@ -91,6 +91,8 @@ class ProcessGroup final {
   /// Throws UserError naming the ranks whose `value` differs from rank 0's: "rank 2 has another
   /// recipe than rank 0". Only a hash is sent.
   void check_same(const std::string& what, std::string_view value) const;
+  /// The ranks whose `value` differs from rank 0's, ascending. Only a hash is sent.
+  std::vector<int64_t> ranks_unlike_first(std::string_view value) const;
 
  private:
   std::string name_;

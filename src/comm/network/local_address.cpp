@@ -45,10 +45,6 @@ std::string address_towards(const std::string& host) {
   return "";
 }
 
-bool is_loopback_address(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 std::vector<std::string> interface_addresses() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return {};

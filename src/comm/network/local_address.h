@@ -9,9 +9,6 @@ namespace automodel::comm {
 /// "" when the name or the way is not known. Sends nothing.
 std::string address_towards(const std::string& host);
 
-/// Whether a numeric address is one that no other machine can reach: 127.0.0.0/8 or ::1.
-bool is_loopback_address(const std::string& address);
-
 /// The machine's network interfaces that are up and have an address, without the loopback:
 /// "eth0 10.0.0.5".
 std::vector<std::string> interface_addresses();

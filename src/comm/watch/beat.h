@@ -26,6 +26,24 @@ struct Beat {
   std::optional<double> waited_seconds() const;
 };
 
+/// For how long a rank has given no sign of life.
+class Silence final {
+ public:
+  /// Seconds since the rank's beat was another one than `beat`, its latest, by the times at which
+  /// this is called.
+  double seconds(const std::string& beat, double now) {
+    if (beat != last_) {
+      last_ = beat;
+      since_ = now;
+    }
+    return now - since_;
+  }
+
+ private:
+  std::string last_;
+  double since_ = 0;
+};
+
 /// A beat in the form in which it is stored: a line for the rank, then one per channel, fields
 /// separated by tabs, times in milliseconds.
 std::string format_beat(const Beat& beat);

@@ -145,11 +145,7 @@ std::optional<WatchedCall> DeviceWatch::late_call() {
 bool DeviceWatch::has_lost_next_rank() {
   const auto count = static_cast<int>(everybody_.ranks.size());
   const std::string beat = watch_->beat_of((watch_->rank() + 1) % count);
-  if (beat != next_beat_) {
-    next_beat_ = beat;
-    next_beat_since_ = clock_.seconds();
-  }
-  return clock_.seconds() - next_beat_since_ > options_.lost_seconds;
+  return next_silence_.seconds(beat, clock_.seconds()) > options_.lost_seconds;
 }
 
 /// What texts say everybody was in when a rank was lost.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/groups/group_backend.h"
+#include "comm/watch/beat.h"
 #include "comm/watch/failure_watch.h"
 #include "core/awake_clock.h"
 
@@ -74,9 +75,8 @@ class DeviceWatch final {
   WatchedGroup everybody_;
   DeviceWatchOptions options_;
   AwakeClock clock_{kLongestRoundSeconds};  // the thread's, by which it finds what is late
-  std::string next_beat_;                   // of the next rank, and since when it has not changed
-  double next_beat_since_ = 0;
-  std::mutex mutex_;  // guards the members below
+  Silence next_silence_;                    // of the next rank
+  std::mutex mutex_;                        // guards the members below
   std::condition_variable stopped_;
   bool is_stopped_ = false;
   std::vector<std::shared_ptr<GroupBackend>> groups_;

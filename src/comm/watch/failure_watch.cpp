@@ -161,15 +161,9 @@ void FailureWatch::send_beat(Store& store) {
 void FailureWatch::look_at_neighbour(Store& store) {
   if (neighbour_ < 0) return;
   const std::string beat = store.get(beat_key(neighbour_), kStoreSeconds).value_or("");
-  const double now = awake_.seconds();
-  if (beat != neighbours_beat_) {
-    neighbours_beat_ = beat;
-    neighbours_time_ = now;
-  } else if (now - neighbours_time_ > options_.lost_seconds) {
-    store.set_if_absent(kFailureKey,
-                        cat(name_ranks({neighbour_}), " vanished (no sign of life for ",
-                            format_duration(options_.lost_seconds), ")"));
-  }
+  if (neighbours_silence_.seconds(beat, awake_.seconds()) <= options_.lost_seconds) return;
+  store.set_if_absent(kFailureKey, cat(name_ranks({neighbour_}), " vanished (no sign of life for ",
+                                       format_duration(options_.lost_seconds), ")"));
 }
 
 void FailureWatch::beat_until_stopped() {

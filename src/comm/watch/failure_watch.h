@@ -13,6 +13,7 @@
 
 #include "comm/groups/process_group.h"
 #include "comm/store/store.h"
+#include "comm/watch/beat.h"
 #include "core/awake_clock.h"
 
 namespace automodel::comm {
@@ -157,11 +158,9 @@ class FailureWatch final {
   double computing_since_ = 0;  ///< the end of the last wait
   double waited_seconds_ = 0;
   std::map<Channel, Progress> progress_;
-  // Of the thread: the next rank on another host, -1 if there is none, its last beat and when it
-  // came.
-  int neighbour_ = -1;
-  std::string neighbours_beat_;
-  double neighbours_time_ = 0;
+  // The thread alone uses these.
+  int neighbour_ = -1;  ///< the next rank on another host; -1: there is none
+  Silence neighbours_silence_;
   AwakeClock awake_{0.5};  ///< a longer round was a process that stood still
   std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include "comm/watch/failure_watch.h"
 #include "comm/watch/watched_backend.h"
 #include "core/clock.h"
+#include "core/process.h"
 
 namespace automodel::comm {
 
@@ -80,6 +81,14 @@ std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
   return processes;
 }
 
+/// Waits until so many ranks have left, or for so long.
+void await_leavers(Store& store, int64_t num_ranks, double seconds) {
+  const double deadline = monotonic_seconds() + seconds;
+  while (store.add("left", 0) < num_ranks && monotonic_seconds() < deadline) {
+    store.get("never", kStorePollSeconds);
+  }
+}
+
 /// After a start that failed: who serves the store stays until the others that came have seen for
 /// themselves why.
 void leave_failed_start(Store& store, const WorldOptions& options) {
@@ -91,10 +100,7 @@ void leave_failed_start(Store& store, const WorldOptions& options) {
   if (!options.hosts_store) return;
   int64_t num_present = 0;
   for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));
-  const double deadline = monotonic_seconds() + kFailedStartSeconds;
-  while (store.add("left", 0) < num_present && monotonic_seconds() < deadline) {
-    store.get("never", kStorePollSeconds);
-  }
+  await_leavers(store, num_present, kFailedStartSeconds);
 }
 
 /// Says that this rank is there and waits for the others.
@@ -118,7 +124,7 @@ std::string address_key(int rank) {
 std::string address_for_others(Store& store, const WorldOptions& options,
                                const std::vector<RankProcess>& processes) {
   const std::string own = address_towards(options.host);
-  if (!own.empty() && !is_loopback_address(own)) {
+  if (!own.empty() && !is_loopback(own)) {
     store.set(address_key(options.rank), own);
     return own;
   }
@@ -154,13 +160,9 @@ void tell_failed_start(WorldOptions options, const std::string& text) noexcept {
     store.set_if_absent(kFailedStartKey,
                         cat("rank ", options.first_rank + options.rank, " failed: ", text));
     store.add("left", 1);
-    if (!options.hosts_store) return;
-    const double deadline = monotonic_seconds() + kTellSeconds;
-    while (store.add("left", 0) < options.size && monotonic_seconds() < deadline) {
-      store.get("never", kStorePollSeconds);
-    }
+    if (options.hosts_store) await_leavers(store, options.size, kTellSeconds);
   } catch (const std::exception&) {
-    // The others are not there, or the store's rank has ended: each finds out by itself.
+    // No rank is there to be told, or the one that serves the store has ended.
   }
 }
 

@@ -380,7 +380,7 @@ tensor::Batch ContextParallelSharder::shard(const tensor::Batch& batch) const {
 }
 
 at::Tensor ContextParallelSharder::shard_token_tensor(const at::Tensor& x, double fill) const {
-  return group_.size() == 1 ? x : split_tokens(x, fill, share());
+  return split_tokens(x, fill, share());
 }
 
 at::Tensor ContextParallelSharder::gather_token_tensor(const at::Tensor& x, int64_t length) const {

@@ -49,7 +49,7 @@ int64_t sequence_divisor(const SequenceShare& share) {
 }
 
 int64_t padded_length(int64_t length, const SequenceShare& share) {
-  return round_up(length, sequence_divisor(share));
+  return share.size == 1 ? length : round_up(length, sequence_divisor(share));
 }
 
 std::vector<PositionRun> local_runs(int64_t length, const SequenceShare& share) {
@@ -65,6 +65,7 @@ std::vector<PositionRun> local_runs(int64_t length, const SequenceShare& share) 
 }
 
 at::Tensor split_tokens(const at::Tensor& x, double fill, const SequenceShare& share) {
+  if (share.size == 1) return x;
   const int64_t length = padded_length(x.size(1), share);
   return take(pad(x, fill, length), local_runs(length, share));
 }

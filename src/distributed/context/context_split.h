@@ -25,14 +25,15 @@ struct SequenceShare {
 /// The number that divides a sequence's length: 2 cp for kHeadTail, cp for kContiguous.
 int64_t sequence_divisor(const SequenceShare& share);
 
-/// The smallest length of at least `length` tokens that is divisible by it.
+/// The smallest length of at least `length` tokens that is divisible by it; `length` where one rank
+/// has all of them.
 int64_t padded_length(int64_t length, const SequenceShare& share);
 
 /// The positions of the share, in the order of its tokens. Throws UserError when the length is not
 /// divisible: "padded_seq_len must be divisible by 2 * cp_size, got padded_seq_len=6 cp_size=2".
 std::vector<tensor::PositionRun> local_runs(int64_t length, const SequenceShare& share);
 
-/// The share of x [B, S, ...], after padding sequences with `fill` to a divisible length.
+/// The share of x [B, S, ...], after padding sequences with `fill` to padded_length().
 at::Tensor split_tokens(const at::Tensor& x, double fill, const SequenceShare& share);
 
 /// The inverse of split_tokens: joins all ranks' shares [cp, B, s, ...] to [B, cp s, ...].

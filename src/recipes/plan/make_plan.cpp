@@ -238,10 +238,8 @@ RecipePlan make_plan(const Recipe& recipe, const PlannedPlace& place) {
   plan_passes(recipe, *model, plan);
   const distributed::SequenceShare share{0, plan.sizes.cp};
   plan.whole_length = plan.shape.sequence_length;
-  if (share.size > 1) {
-    plan.shape.is_part = true;
-    plan.shape.sequence_length = distributed::padded_length(plan.whole_length, share) / share.size;
-  }
+  plan.shape.is_part = share.size > 1;
+  plan.shape.sequence_length = distributed::padded_length(plan.whole_length, share) / share.size;
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);
   add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
   const auto groups = distributed::flat_parameters(*model, plan.parallel, plan.options.tables,

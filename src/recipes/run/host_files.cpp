@@ -1,10 +1,5 @@
 #include "recipes/run/host_files.h"
 
-#include <ATen/ATen.h>
-
-#include <algorithm>
-#include <bit>
-
 #include "checkpoint/hf_folder.h"
 #include "core/checksum.h"
 #include "core/error.h"
@@ -49,22 +44,18 @@ void check_same_files(const comm::ProcessGroup& group, const std::vector<SharedF
   std::vector<std::string> lines;
   for (const SharedFile& file : files) lines.push_back(line_of(file));
   const std::string own = join(lines, "\n");
-  const at::TensorOptions longs = at::TensorOptions().dtype(at::kLong);
-  at::Tensor hashes = at::zeros({group.size()}, longs);
-  group.all_gather(hashes, at::full({1}, std::bit_cast<int64_t>(checksum_of(own)), longs));
-  if (hashes.eq(hashes[0]).all().item<bool>()) return;
+  const std::vector<int64_t> others = group.ranks_unlike_first(own);
+  if (others.empty()) return;
   const std::vector<std::string> all = group.all_gather_text(own);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    const std::vector<std::string> first = split(all[0], '\n');
-    const std::vector<std::string> other = split(all[rank], '\n');
-    for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-      const std::string here = i < first.size() ? first[i] : "no further file";
-      const std::string there = i < other.size() ? other[i] : "no further file";
-      if (here == there) continue;
-      throw UserError(cat("rank ", rank, " has ", there, ", and rank 0 has ", here,
-                          ": every host needs the same files"));
-    }
-  }
+  const std::vector<std::string> first = split(all[0], '\n');
+  const std::vector<std::string> other = split(all[static_cast<size_t>(others[0])], '\n');
+  size_t i = 0;
+  while (i < first.size() && i < other.size() && first[i] == other[i]) ++i;
+  const auto file_of = [i](const std::vector<std::string>& files) {
+    return i < files.size() ? files[i] : "no further file";
+  };
+  throw UserError(cat("rank ", others[0], " has ", file_of(other), ", and rank 0 has ",
+                      file_of(first), ": every host needs the same files"));
 }
 
 }  // namespace automodel::recipes

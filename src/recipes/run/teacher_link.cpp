@@ -113,8 +113,7 @@ class RemoteTeacher final : public Teacher {
     if (!head_) take_head();
     const tensor::Batch& batch = lesson.batch;
     const distributed::SequenceShare& share = link_.own().share;
-    int64_t length = batch.sequence_length();
-    if (share.size > 1) length = distributed::padded_length(length, share) / share.size;
+    const int64_t length = distributed::padded_length(batch.sequence_length(), share) / share.size;
     const at::Tensor hidden =
         at::empty({batch.num_sequences(), length, head_->hidden_size}, head_->hidden_dtype);
     link_.all().recv(hidden, link_.answering());
@@ -248,9 +247,7 @@ class TeacherServer final {
     if (is_first) tell_head(student, head);
     if (!link_.own().speaks) return;
     for (const int rank : link_.listeners(student)) {
-      const distributed::SequenceShare share = link_.share_of(rank);
-      link_.all().send(share.size == 1 ? hidden : distributed::split_tokens(hidden, 0, share),
-                       rank);
+      link_.all().send(distributed::split_tokens(hidden, 0, link_.share_of(rank)), rank);
     }
   }
 

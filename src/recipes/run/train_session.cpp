@@ -105,25 +105,23 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
   context_.times->end("logs");
 }
 
-void TrainSession::compare_hosts() {
+void TrainSession::compare_hosts(const std::function<std::vector<SharedFile>()>& find) {
   if (!context_.world->spans_hosts()) return;
   std::vector<SharedFile> files;
-  slow_work().run("looking at the files of all hosts", [&] {
-    const auto add = [&](std::vector<SharedFile> more) {
-      std::ranges::move(more, std::back_inserter(files));
-    };
-    add(data_files(data_.training->state()));
-    for (const ValidationSet& set : validation_.sets()) add(data_files(set.stream->state()));
-    if (!recipe_.model.draws_weights()) add(weight_files(recipe_.model.folder));
-    const bool has_teacher = recipe_.distillation && !context_.teacher_link &&
-                             !recipe_.distillation->teacher.draws_weights();
-    if (has_teacher) add(weight_files(recipe_.distillation->teacher.folder));
-  });
+  slow_work().run("looking at the files of all hosts", [&] { files = find(); });
   check_same_files(context_.group, files);
 }
 
+std::vector<SharedFile> TrainSession::all_data_files() const {
+  std::vector<SharedFile> files = data_files(data_.training->state());
+  for (const ValidationSet& set : validation_.sets()) {
+    std::ranges::move(data_files(set.stream->state()), std::back_inserter(files));
+  }
+  return files;
+}
+
 void TrainSession::start() {
-  compare_hosts();
+  compare_hosts([this] { return all_data_files(); });
   records_.start();
   context_.times->end("logs");
   double begin = monotonic_seconds();
@@ -136,10 +134,19 @@ void TrainSession::start() {
   }
   // A checkpoint of adapters does not contain the base model.
   if (!is_resumed || recipe_.peft) {
+    if (!recipe_.model.draws_weights()) {
+      compare_hosts([this] { return weight_files(recipe_.model.folder); });
+    }
     load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
     records_.loaded(recipe_.model.draws_weights() ? "random numbers" : recipe_.model.source, begin);
   }
-  if (teacher_) teacher_->load(slow_work(), *context_.reporter);
+  if (teacher_) {
+    const ModelRecipe& teacher = recipe_.distillation->teacher;
+    if (!context_.teacher_link && !teacher.draws_weights()) {
+      compare_hosts([&] { return weight_files(teacher.folder); });
+    }
+    teacher_->load(slow_work(), *context_.reporter);
+  }
   context_.times->end("weights");
   records_.open(is_resumed);
 }

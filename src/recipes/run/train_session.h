@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "recipes/read/recipe.h"
 #include "recipes/run/benchmark.h"
 #include "recipes/run/expert_balance.h"
+#include "recipes/run/host_files.h"
 #include "recipes/run/metrics.h"
 #include "recipes/run/run_context.h"
 #include "recipes/run/session_checkpoint.h"
@@ -50,8 +52,9 @@ class TrainSession final {
   };
 
   /// Continues from a checkpoint or loads the first weights, then opens the logs.
-  /// Refuses data and weights that are others on some host.
-  void compare_hosts();
+  /// Refuses files, which `find` names on each rank, that are others on some host.
+  void compare_hosts(const std::function<std::vector<SharedFile>()>& find);
+  std::vector<SharedFile> all_data_files() const;
   void start();
   /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
   /// run goes on with the data after the spike. False where there is none. Every rank calls it.
