@@ -33,6 +33,29 @@ void expect_on_hosts(int num_ranks, int num_on_host, const std::function<void(Wo
   EXPECT_EQ(result.errors, std::vector<std::string>(static_cast<size_t>(num_ranks)));
 }
 
+/// Ranks whose hosts are namespaces of one machine, with a network interface or without.
+void expect_soon_met(const std::string& interface) {
+  RanksOptions options = on_hosts(1);
+  options.timeout_seconds = 30;
+  options.adjust = [move = options.adjust, interface](int process, WorldOptions& world) {
+    move(process, world);
+    world.network_interface = interface;
+  };
+  const double begin = monotonic_seconds();
+  const RanksResult result = run_ranks(
+      2, [](World& world) { expect(world.spans_hosts(), "they are on one host"); }, options);
+  EXPECT_EQ(result.errors, std::vector<std::string>(2));
+  EXPECT_LT(monotonic_seconds() - begin, options.timeout_seconds / 2);
+}
+
+TEST(HostsStartTest, WaitsForNobodyWhereAnInterfaceIsNamed) {
+  expect_soon_met("lo");
+}
+
+TEST(HostsStartTest, GoesOverTheLoopbackWhereAllReachTheStoreSo) {
+  expect_soon_met("");
+}
+
 at::Tensor values_of(int rank, int64_t count, at::ScalarType dtype = at::kFloat) {
   return (at::arange(count, at::kFloat) / 7 + 100 * rank).to(dtype);
 }

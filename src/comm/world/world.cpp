@@ -120,21 +120,28 @@ std::string address_key(int rank) {
 
 /// The address at which ranks of other hosts reach this one: that of the way to the store or, on
 /// the store's own host, which may call itself by the loopback (Debian's 127.0.1.1), of the way to
-/// a rank elsewhere. "" when it is not found out.
+/// a rank elsewhere. The loopback's where every rank reaches the store over it: their hosts are
+/// namespaces of one machine. "" when it is not found out.
 std::string address_for_others(Store& store, const WorldOptions& options,
                                const std::vector<RankProcess>& processes) {
   const std::string own = address_towards(options.host);
-  if (!own.empty() && !is_loopback(own)) {
-    store.set(address_key(options.rank), own);
-    return own;
-  }
+  store.set(address_key(options.rank), own);
+  if (!is_loopback(own)) return own;
   const std::string& here = processes[static_cast<size_t>(options.rank)].host;
   for (int rank = 0; rank < options.size; ++rank) {
     if (processes[static_cast<size_t>(rank)].host == here) continue;
     const auto there = store.get(address_key(rank), options.timeout_seconds);
-    return there ? address_towards(*there) : std::string();
+    if (there && !there->empty() && !is_loopback(*there)) return address_towards(*there);
   }
-  return "";
+  return own;
+}
+
+/// Where this rank's connections over the network are opened.
+GlooPlaces gloo_places(Store& store, const WorldOptions& options,
+                       const std::vector<RankProcess>& processes, bool is_one_host) {
+  if (is_one_host) return {.address = "127.0.0.1"};
+  if (!options.network_interface.empty()) return {.interfaces = options.network_interface};
+  return {.address = address_for_others(store, options, processes)};
 }
 
 std::vector<int> all_ranks(int size) {
@@ -305,11 +312,8 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
     watch.store_place = options.store_place;
     state->watch =
         std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);
-    state->devices = open_gloo_devices(
-        state->is_one(state->hosts_of(everybody))
-            ? GlooPlaces{.address = "127.0.0.1"}
-            : GlooPlaces{options.network_interface,
-                         address_for_others(*state->store, options, state->processes)});
+    state->devices = open_gloo_devices(gloo_places(*state->store, options, state->processes,
+                                                   state->is_one(state->hosts_of(everybody))));
   } catch (const StoreGone&) {
     throw PeerFailure(
         cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
