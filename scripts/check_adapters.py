@@ -60,7 +60,28 @@ CASES = {
         ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']"],
     ),
     "patterns": (LLAMA, "tiny_llama_sft", ["--peft.dim=4", "--peft.alpha=12"]),
+    "saved modules": (
+        os.path.join(GOLDEN, "llama_default"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.modules_to_save=['embed_tokens','lm_head']"],
+    ),
+    "a saved embedding that is the head": (
+        os.path.join(GOLDEN, "qwen3_tied"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.modules_to_save=embed_tokens"],
+    ),
+    "modules that PEFT saved": (
+        os.path.join(GOLDEN, "qwen3_tied"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.dim=4", "--peft.alpha=12", "--peft.modules_to_save=['embed_tokens','norm']"],
+    ),
 }
+# Adapters of PEFT's with modules that it saves whole, which merge-lora takes: base, modules, whether the head stays tied.
+SAVED = [
+    ("llama_default", ["embed_tokens", "lm_head", "layers.0.input_layernorm"], False),
+    ("qwen3_tied", ["embed_tokens"], True),
+    ("qwen3_tied", ["embed_tokens"], False),
+    ("qwen3_tied", ["lm_head"], False),
+    ("qwen3_tied", ["embed_tokens", "lm_head"], False),
+    ("gpt2", ["wte"], False),
+]
 # Options of the adapter of PEFT's that a case begins with.
 FIRST = {
     "patterns": dict(
@@ -69,7 +90,14 @@ FIRST = {
         target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
         rank_pattern={"q_proj": 6, r"layers\.1\..*(up|down)_proj": 2},
         alpha_pattern={"model.layers.0.self_attn.k_proj": 5, "v_proj": 20.5},
-    )
+    ),
+    "modules that PEFT saved": dict(
+        r=4,
+        lora_alpha=12,
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        modules_to_save=["embed_tokens", "model.norm"],
+        ensure_weight_tying=True,
+    ),
 }
 
 
@@ -95,17 +123,40 @@ def base_of(place, folder):
     return drawn
 
 
-def first_adapter(name, base_folder, folder):
-    """The folder of a case's adapter of PEFT's, of random numbers."""
-    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base_folder), peft.LoraConfig(**FIRST[name]))
+def adapter_of_peft(options, base_folder, place):
+    """Saves an adapter of PEFT's, of random numbers; the model with it."""
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base_folder), peft.LoraConfig(**options))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for key, parameter in sorted(model.named_parameters()):
-            if "lora_" in key:
+            if "lora_" in key or "modules_to_save" in key:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    place = os.path.join(folder, name + "_first")
     model.save_pretrained(place)
+    return model
+
+
+def first_adapter(name, base_folder, folder):
+    """The folder of a case's adapter of PEFT's."""
+    place = os.path.join(folder, name + "_first")
+    adapter_of_peft(FIRST[name], base_folder, place)
     return place
+
+
+def check_merge(program, number, folder):
+    """merge-lora of an adapter of PEFT's gives a model of PEFT's logits."""
+    base, modules, is_tied = SAVED[number]
+    targets = ["c_proj"] if base == "gpt2" else ["o_proj", "down_proj"]
+    options = dict(r=4, target_modules=targets, modules_to_save=list(modules), ensure_weight_tying=is_tied)
+    place = os.path.join(folder, f"saved_{number}")
+    model = adapter_of_peft(options, os.path.join(GOLDEN, base), place).eval()
+    merged = place + "_merged"
+    run(program, "merge-lora", os.path.join(GOLDEN, base), place, merged)
+    tokens = torch.randint(3, model.config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(1))
+    found = AutoModelForCausalLM.from_pretrained(merged).eval()
+    with torch.no_grad():
+        difference = (found(input_ids=tokens).logits - model(input_ids=tokens).logits).abs().max().item()
+    print(f"{base} with {', '.join(modules)} whole{' and tied' if is_tied else ''}: merged logits differ by {difference:.3g}")
+    return difference < 1e-5
 
 
 def check(program, name, folder):
@@ -144,6 +195,7 @@ def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         results = [check(program, name, folder) for name in CASES]
+        results += [check_merge(program, number, folder) for number in range(len(SAVED))]
     return 0 if all(results) else 1
 
 

@@ -40,6 +40,8 @@ ADAPTERS = {
     "llama_qv": ("llama_default", ["q_proj", "v_proj"], {}),
     "llama_head": ("llama_default", PROJECTIONS + ["lm_head"], {}),
     "llama_dora": ("llama_default", PROJECTIONS, dict(use_dora=True)),
+    "llama_saved": ("llama_default", PROJECTIONS, dict(modules_to_save=["embed_tokens", "lm_head", "model.norm"])),
+    "qwen3_saved": ("qwen3_tied", ["o_proj", "down_proj"], dict(modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
     "llama_biases": ("llama_linear_biases", PROJECTIONS, {}),
     "qwen3_all": ("qwen3_tied", PROJECTIONS, {}),
     "qwen3_qv": ("qwen3_tied", ["q_proj", "v_proj"], {}),
@@ -106,7 +108,7 @@ def make_adapter(name):
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for key, parameter in sorted(model.named_parameters()):
-            if "lora_A" in key or "lora_B" in key:
+            if "lora_A" in key or "lora_B" in key or "modules_to_save" in key:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
             elif "lora_magnitude" in key:
                 parameter.mul_(1 + 0.2 * torch.rand(parameter.shape, generator=generator))
@@ -128,7 +130,8 @@ def share_twins(model):
 
 def plain_name(key, base):
     """The tensor's name in the adapter's file, without PEFT's prefix."""
-    key = key.removeprefix("base_model.model.").replace(".default", "").replace(TWINS[1], TWINS[0])
+    key = key.removeprefix("base_model.model.").replace(".modules_to_save.default", "").replace(".default", "")
+    key = key.replace(TWINS[1], TWINS[0])
     for module, name in IN_FILES.get(base, {}).items():
         key = key.replace(module, name)
     return key.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
@@ -222,7 +225,8 @@ def make(name):
         if "encoder" in key:
             continue
         if any(f".{module}.weight" in "." + key for module in MERGED) and (".1." in key or "lm_head" in key):
-            if key == "lm_head.weight" and "lm_head" not in ADAPTERS[name][1]:
+            changed = ADAPTERS[name][1] + ADAPTERS[name][2].get("modules_to_save", [])
+            if key == "lm_head.weight" and "lm_head" not in changed:
                 continue
             for tensor_name, tensor in checkpoint_tensors(model.config, key, value):
                 out["merged." + tensor_name] = tensor.detach().clone().contiguous()

@@ -32,6 +32,12 @@ at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index) {
   return is_some ? rows : at::Tensor();
 }
 
+std::vector<std::string> CausalLM::saved_modules() const {
+  std::vector<std::string> modules = class_head();
+  modules.insert(modules.end(), saved_modules_.begin(), saved_modules_.end());
+  return modules;
+}
+
 nn::TensorList CausalLM::forward_through_hook(
     const std::function<nn::TensorList()>& forward) const {
   return hook_({}, [forward](const nn::TensorList&) { return forward(); });

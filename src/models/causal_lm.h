@@ -135,6 +135,10 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// The modules that are the head of a model that classifies sequences, in transformers and its
   /// files ("score"): its tensors' names begin with one of them and a dot. None of language models.
   virtual std::vector<std::string> class_head() const { return {}; }
+  /// The modules, named as class_head()'s, that are trained whole beside adapters and saved with
+  /// them: a classifier's head, and those of set_saved_modules().
+  std::vector<std::string> saved_modules() const;
+  void set_saved_modules(std::vector<std::string> modules) { saved_modules_ = std::move(modules); }
   /// Name prefixes of trained tensors that are drawn where a folder has none of them.
   virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.
@@ -163,6 +167,7 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
 
  private:
   nn::UnitHook hook_;
+  std::vector<std::string> saved_modules_;
 };
 
 }  // namespace automodel::models

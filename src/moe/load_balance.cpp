@@ -43,7 +43,11 @@ std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor
     auto* router = dynamic_cast<CountingRouter*>(item.value().get());
     if (router == nullptr) continue;
     const std::string bias = cat(item.key(), ".e_score_correction_bias");
-    routers.push_back({router, is_corrected(router->config()) ? name_of(bias, keys) : ""});
+    const auto own = router->named_parameters(false);
+    const at::Tensor* const weight = own.find("weight");
+    const bool is_frozen = weight != nullptr && !weight->requires_grad();
+    const bool is_corrected_here = is_corrected(router->config()) && !is_frozen;
+    routers.push_back({router, is_corrected_here ? name_of(bias, keys) : ""});
   }
   return routers;
 }

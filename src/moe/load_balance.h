@@ -12,7 +12,8 @@
 
 namespace automodel::moe {
 
-/// A layer's router, and the Hugging Face name of the correction that its load changes; "" if none.
+/// A layer's router, and the Hugging Face name of the correction that its load changes; "" if none,
+/// or if the router is frozen.
 struct LayerRouter {
   CountingRouter* router;
   std::string correction;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "checkpoint/hf_folder.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -116,18 +117,6 @@ ModulePattern alpha_pattern_of(const Json& json) {
 
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
-  const Json* saved = json.find("modules_to_save");
-  // PEFT names those of several families for any classifier.
-  const std::vector<std::string> heads = models::class_head_modules();
-  const auto is_head = [&](const Json& name) {
-    return name.is_string() && std::ranges::find(heads, name.as_string()) != heads.end();
-  };
-  const bool are_heads =
-      !is_nothing(saved) && saved->is_array() && std::ranges::all_of(saved->as_array(), is_head);
-  if (!is_nothing(saved) && !are_heads) {
-    throw UnsupportedError(cat("modules_to_save other than the head of a classifier (",
-                               join(heads, ", "), ") is not in this version"));
-  }
   for (const char* key : {"layer_replication", "lora_bias", "alora_invocation_tokens", "use_qalora",
                           "use_bdlora", "arrow_config", "trainable_token_indices"}) {
     if (!is_nothing(json.find(key))) throw UnsupportedError(cat(key, " is not in this version"));
@@ -161,6 +150,22 @@ void refuse_half_of_experts(const Json& json) {
                              "two are not in this version"));
 }
 
+/// The modules that an adapter has whole. PEFT names heads of several families for any classifier,
+/// which are left out: a model knows its own.
+std::vector<std::string> saved_modules_of(const Json& json) {
+  const Json* saved = json.find("modules_to_save");
+  if (is_nothing(saved)) return {};
+  if (!saved->is_array()) throw InputError("modules_to_save is no list of names");
+  const std::vector<std::string> heads = models::class_head_modules();
+  std::vector<std::string> modules;
+  for (const Json& name : saved->as_array()) {
+    if (!name.is_string()) throw InputError("modules_to_save is no list of names");
+    const bool is_head = std::ranges::find(heads, name.as_string()) != heads.end();
+    if (!is_head) modules.push_back(name.as_string());
+  }
+  return modules;
+}
+
 AdapterConfig parse_adapter_config(const Json& json) {
   if (!json.is_object()) throw InputError("an object is expected");
   const std::string kind = json.get("peft_type", "LORA");
@@ -178,6 +183,8 @@ AdapterConfig parse_adapter_config(const Json& json) {
   config.base = json.get("base_model_name_or_path", "");
   config.rank_pattern = rank_pattern_of(json);
   config.alpha_pattern = alpha_pattern_of(json);
+  config.modules_to_save = saved_modules_of(json);
+  config.ensure_weight_tying = json.get("ensure_weight_tying", false);
   if (config.rank < 1) throw InputError(cat("r is ", config.rank, ", at least 1 is right"));
   if (!std::isfinite(config.alpha)) throw InputError("lora_alpha is not a finite number");
   return config;
@@ -259,6 +266,7 @@ AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     }
   }
   set_base_copies_apart();
+  if (read_adapter_config(folder).ensure_weight_tying) drop_tied_head();
 }
 
 std::string AdapterFile::name_in_modules(const checkpoint::TensorEntry& entry) {
@@ -273,6 +281,24 @@ bool AdapterFile::are_twins(const checkpoint::TensorEntry& a, const checkpoint::
   };
   return (is_twin_of(a, b) || is_twin_of(b, a)) && a.dtype == b.dtype && a.shape == b.shape &&
          at::equal(file_.read(a.name), file_.read(b.name));
+}
+
+void AdapterFile::drop_tied_head() {
+  const auto named = [&](bool (*is_it)(std::string_view)) {
+    return std::ranges::find_if(entries_, [&](const auto& entry) { return is_it(entry.first); });
+  };
+  const auto head = named(checkpoint::is_head_name);
+  const auto embedding = named(checkpoint::is_embedding_name);
+  if (head == entries_.end() || embedding == entries_.end()) return;
+  const bool are_one =
+      head->second->shape == embedding->second->shape &&
+      at::equal(file_.read(head->second->name), file_.read(embedding->second->name));
+  if (!are_one) {
+    throw InputError(cat(file_.path(), ": '", head->second->name, "' and '",
+                         embedding->second->name,
+                         "' differ, and ensure_weight_tying says that they are one"));
+  }
+  entries_.erase(head);
 }
 
 void AdapterFile::set_base_copies_apart() {

@@ -38,6 +38,8 @@ struct AdapterConfig {
   std::string base;            ///< base_model_name_or_path, "" for none
   ModulePattern rank_pattern;  ///< ranks of linear layers; those of experts follow from shapes
   ModulePattern alpha_pattern;
+  std::vector<std::string> modules_to_save;  ///< but for those of classifiers' heads
+  bool ensure_weight_tying = false;          ///< a head tied to a saved embedding stays so
 
   /// The factor of an adapter's result: alpha / rank, for rsLoRA alpha / sqrt(rank).
   double scale() const { return scale(rank, alpha); }
@@ -49,8 +51,7 @@ struct AdapterConfig {
 };
 
 /// Reads and checks the file. Throws InputError for a folder without one, for another kind of
-/// adapter, and for options that are not built: biases, modules saved whole, another alpha for
-/// experts.
+/// adapter, and for options that are not built: biases, another alpha for experts.
 AdapterConfig read_adapter_config(const std::string& folder);
 
 /// Why experts' adapters, among the model's `keys`, cannot have what alpha_pattern says; "" where
@@ -91,6 +92,8 @@ class AdapterFile final {
   bool are_twins(const checkpoint::TensorEntry& a, const checkpoint::TensorEntry& b,
                  const Json& hf_config) const;
   void set_base_copies_apart();
+  /// Forgets the copy of a tied embedding that PEFT writes under the name of the head.
+  void drop_tied_head();
 
   checkpoint::SafetensorsFile file_;
   ExpertLayout newest_;                 // PEFT's of today

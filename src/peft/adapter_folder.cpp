@@ -104,11 +104,13 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   if (parameters.size() > 0) json["target_parameters"] = std::move(parameters);
   Json ranks = rank_pattern_json(what.config, experts, expert_rank);
   if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
-  if (is_classifier(what)) {
+  if (!what.saved_modules.empty()) {
     json["modules_to_save"] = Json::array();
-    for (const std::string& module : models::class_head_of(what.hf_config).modules) {
-      json["modules_to_save"].push_back(module);
+    for (const std::string& module : what.saved_modules) {
+      json["modules_to_save"].push_back(models::name_in_modules(what.hf_config, module));
     }
+    // Without it PEFT leaves a head that is tied to a saved embedding as the base has it.
+    if (!what.tied_embedding.empty()) json["ensure_weight_tying"] = true;
   }
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
@@ -136,6 +138,7 @@ Json peft_config_json(const AdapterExport& what) {
   json["use_triton"] = Json(config.use_triton);
   json["use_memory_efficient_lora"] = Json(config.use_memory_efficient_lora);
   json["moe_rank_scaling"] = Json(config.moe_rank_scaling);
+  json["modules_to_save"] = list(config.modules_to_save);
   json["expert_weight_format"] = config.expert_weight_format;
   json["paramwrapper_layout"] = kLayoutStamp;
   for (const char* key : {"id2label", "pad_token_id"}) {
@@ -146,10 +149,15 @@ Json peft_config_json(const AdapterExport& what) {
 }
 
 /// The names of a module or tensor that PEFT has, of all modules with its weights.
-std::vector<std::string> names_in_peft(const Json& hf_config, const std::string& name) {
+std::vector<std::string> names_in_peft(const AdapterExport& what, const std::string& name) {
+  const Json& hf_config = what.hf_config;
   std::vector<std::string> names = {models::name_in_modules(hf_config, name)};
   for (std::string& twin : models::twins_in_modules(hf_config, names[0])) {
     names.push_back(std::move(twin));
+  }
+  if (!name.empty() && name == what.tied_embedding) {
+    const std::string head = models::name_in_files(hf_config, "lm_head");
+    names.push_back(cat(models::name_in_modules(hf_config, head), ".weight"));
   }
   return names;
 }
@@ -249,11 +257,9 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   std::vector<checkpoint::TensorInfo> tensors;
   tensor::KeyMap experts;
   std::vector<std::string> modules;
-  std::vector<std::string> head;
-  if (is_classifier(what)) head = models::class_head_of(what.hf_config).modules;
   for (checkpoint::TensorInfo& tensor : source.tensors()) {
-    const bool is_head = is_of_head(tensor.name, head);
-    if (!is_adapter_tensor(tensor.name) && !is_head) continue;
+    const bool is_saved = is_of_modules(tensor.name, what.saved_modules);
+    if (!is_adapter_tensor(tensor.name) && !is_saved) continue;
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     if (is_expert_adapter(part)) {
       experts.push_back(part);
@@ -267,7 +273,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   std::sort(experts.begin(), experts.end(), by_name);
   std::vector<std::string> targets;
   for (const std::string& module : modules) {
-    for (std::string& name : names_in_peft(what.hf_config, module)) {
+    for (std::string& name : names_in_peft(what, module)) {
       targets.push_back(std::move(name));
     }
   }
@@ -282,7 +288,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
       stored_name = name_in_file(part, layout);
       info.shape = shape_in_file(part, layout);
     }
-    for (const std::string& name : names_in_peft(what.hf_config, stored_name)) {
+    for (const std::string& name : names_in_peft(what, stored_name)) {
       info.name = cat(kPeftPrefix, name);
       written.push_back(info);
     }
@@ -297,7 +303,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
         is_expert_adapter(part)
             ? to_file(values.view(tensor.shape), part, layout).contiguous().view({-1})
             : values;
-    const size_t count = names_in_peft(what.hf_config, tensor.name).size();
+    const size_t count = names_in_peft(what, tensor.name).size();
     for (size_t i = 0; i < count; ++i) writer.write(stored);
   }
   const int64_t expert_rank =
@@ -328,6 +334,7 @@ PeftConfig config_of_adapter(const std::string& folder, const models::CausalLM& 
   config.use_dora = there.use_dora;
   config.rank_pattern = there.rank_pattern;
   config.alpha_pattern = there.alpha_pattern;
+  config.modules_to_save = there.modules_to_save;
   const int64_t num_experts = models::num_routed_experts(hf_config).value_or(0);
   for (const auto& [name, entry] : file.entries()) {
     if (!name.ends_with(kLoraA)) continue;
@@ -348,6 +355,11 @@ std::string find_adapter_fault(const std::string& folder, const PeftConfig& conf
   const tensor::KeyMap keys = folder_keys(model);
   std::string fault = scale_fault(there, config);
   if (fault.empty()) fault = expert_scale_fault(there, config, keys, model.hf_config());
+  if (fault.empty() && !there.ensure_weight_tying && !tied_saved_embedding(model).empty()) {
+    fault =
+        "its head stays as the base has it while its embedding is another "
+        "(ensure_weight_tying is not true), and here they are one";
+  }
   if (fault.empty()) fault = tensors_fault(AdapterFile(folder, model.hf_config()), keys);
   return fault.empty() ? "" : cat("the adapter in ", folder, " does not fit: ", fault);
 }

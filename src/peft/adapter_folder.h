@@ -21,6 +21,8 @@ struct AdapterExport {
   std::string architecture;      ///< "LlamaForCausalLM"
   std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
   Json hf_config = {};           ///< of the base model; its family names the modules
+  std::vector<std::string> saved_modules = {};  ///< CausalLM::saved_modules()
+  std::string tied_embedding = {};              ///< tied_saved_embedding()
 };
 
 /// Whether a layer's name is one that PEFT 0.21 takes for experts' (`gate_proj`, `up_proj` and

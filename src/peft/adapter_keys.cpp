@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/text.h"
 #include "peft/quantize_base.h"
 #include "peft/tensor_names.h"
 
@@ -34,11 +35,22 @@ tensor::KeyMap adapter_keys(const models::CausalLM& model) {
 
 tensor::KeyMap folder_keys(const models::CausalLM& model) {
   tensor::KeyMap keys = model.key_map();
-  const std::vector<std::string> head = model.class_head();
+  const std::vector<std::string> whole = model.saved_modules();
   std::erase_if(keys, [&](const auto& part) {
-    return !is_adapter_tensor(part.name) && !is_of_head(part.name, head);
+    return !is_adapter_tensor(part.name) && !is_of_modules(part.name, whole);
   });
   return keys;
+}
+
+std::string tied_saved_embedding(const models::CausalLM& model) {
+  const nn::ParallelPlan plan = model.parallel_plan();
+  if (!plan.head.empty() || !model.class_head().empty()) return "";
+  const std::string embedding = cat(plan.embedding, ".weight");
+  const std::vector<std::string> saved = model.saved_modules();
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (part.parameter == embedding && is_of_modules(part.name, saved)) return part.name;
+  }
+  return "";
 }
 
 }  // namespace automodel::peft

@@ -15,8 +15,11 @@ bool is_adapter_tensor(std::string_view name);
 tensor::KeyMap base_keys(const models::CausalLM& model);
 tensor::KeyMap adapter_keys(const models::CausalLM& model);
 
-/// The parts of a model's key map that an adapter's folder holds: adapters, and the head of a model
-/// that classifies sequences.
+/// The parts of a model's key map that an adapter's folder holds: adapters, and the modules that
+/// are trained whole beside them.
 tensor::KeyMap folder_keys(const models::CausalLM& model);
+
+/// The embedding's tensor where that is the head too and is trained whole beside adapters; else "".
+std::string tied_saved_embedding(const models::CausalLM& model);
 
 }  // namespace automodel::peft

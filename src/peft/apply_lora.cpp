@@ -173,7 +173,7 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     }
     const bool is_head = std::ranges::any_of(
         head, [&](const std::string& module) { return wildcard_match(pattern, module); });
-    if (is_head || is_of_head(pattern, head)) {
+    if (is_head || is_of_modules(pattern, head)) {
       return cat("'", pattern, "' chooses no layer: the head of a classifier (", join(head, ", "),
                  ") is trained whole beside adapters");
     }
@@ -194,6 +194,110 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     if (!is_idle(pattern)) continue;
     findings.push_back({"exclude_modules", text_of(pattern), PeftFinding::Kind::kWarning, pattern});
   }
+}
+
+/// The modules that a name of modules_to_save means: it is the last parts of their names, or a
+/// pattern for the whole of one. A head that is the embedding means the embedding.
+class SavedModules final {
+ public:
+  explicit SavedModules(const models::CausalLM& model) : model_(model) {
+    const Json hf_config = model.hf_config();
+    for (const tensor::ParameterPart& part : model.key_map()) {
+      for (size_t dot = part.name.rfind('.'); dot != std::string::npos && dot > 0;
+           dot = part.name.rfind('.', dot - 1)) {
+        add(part.name.substr(0, dot), hf_config);
+      }
+    }
+    const nn::ParallelPlan plan = model.parallel_plan();
+    if (!plan.head.empty() || !model.class_head().empty()) return;
+    for (const tensor::ParameterPart& part : model.key_map()) {
+      if (part.parameter != cat(plan.embedding, kWeight)) continue;
+      all_[without_suffix(part.name, kWeight)].push_back(
+          models::name_in_files(hf_config, "lm_head"));
+    }
+  }
+
+  std::vector<std::string> find(const std::string& name) const {
+    std::vector<std::string> found;
+    for (const auto& [module, names] : all_) {
+      const bool is_meant = std::ranges::any_of(names, [&](const std::string& each) {
+        return each == name || each.ends_with(cat(".", name)) || wildcard_match(name, each);
+      });
+      // What is below a module that is meant is meant with it.
+      if (is_meant && !is_of_modules(module, found)) found.push_back(module);
+    }
+    return found;
+  }
+
+  /// Why modules cannot be trained whole; "" if they can.
+  std::string fault(const std::vector<std::string>& modules) const {
+    std::map<std::string, std::string> apart;  // a tensor outside by its parameter
+    for (const tensor::ParameterPart& part : model_.key_map()) {
+      if (!is_of_modules(part.name, modules)) apart.emplace(part.parameter, part.name);
+    }
+    for (const tensor::ParameterPart& part : model_.key_map()) {
+      const auto other = apart.find(part.parameter);
+      if (other == apart.end() || !is_of_modules(part.name, modules)) continue;
+      return cat(part.name, " and ", other->second,
+                 " are one matrix here: training one of them alone whole is not in this version");
+    }
+    return "";
+  }
+
+ private:
+  void add(const std::string& module, const Json& hf_config) {
+    if (!all_.contains(module)) all_[module] = models::names_in_recipes(hf_config, module);
+  }
+
+  const models::CausalLM& model_;
+  std::map<std::string, std::vector<std::string>> all_;  // names in recipes, by those in files
+};
+
+/// Whether modules hold the embedding of a model whose head it is.
+bool ties_embedding_of(const models::CausalLM& model, const std::vector<std::string>& modules) {
+  const std::string embedding = cat(model.parallel_plan().embedding, kWeight);
+  return std::ranges::any_of(model.key_map(), [&](const tensor::ParameterPart& part) {
+    return part.parameter == embedding && is_of_modules(part.name, modules);
+  });
+}
+
+/// Finds the modules of modules_to_save, but for a classifier's head, and mistakes in it.
+std::vector<std::string> saved_modules_of(const models::CausalLM& model, const PeftConfig& config,
+                                          std::vector<PeftFinding>& findings) {
+  std::vector<std::string> saved;
+  if (config.modules_to_save.empty()) return saved;
+  const SavedModules modules(model);
+  const std::vector<std::string> head = model.class_head();
+  for (const std::string& name : config.modules_to_save) {
+    std::vector<std::string> found = modules.find(name);
+    if (found.empty()) {
+      findings.push_back({"modules_to_save",
+                          cat("no module of the model has a name that ends in '", name,
+                              "'; embed_tokens and lm_head are the usual ones"),
+                          PeftFinding::Kind::kError, name});
+    }
+    for (std::string& module : found) {
+      const bool is_known =
+          std::ranges::find(saved, module) != saved.end() || is_of_modules(cat(module, "."), head);
+      if (!is_known) saved.push_back(std::move(module));
+    }
+  }
+  const std::vector<std::string> named = saved;
+  std::erase_if(saved, [&](const std::string& module) { return is_of_modules(module, named); });
+  const bool is_tied = model.parallel_plan().head.empty() && head.empty();
+  for (const std::string& module : saved) {
+    if (!is_tied || module.ends_with("embed_tokens") || !ties_embedding_of(model, {module})) {
+      continue;
+    }
+    findings.push_back({"modules_to_save",
+                        cat("PEFT ties no head to an embedding called ", module,
+                            ": it has the head as the base has it; merge-lora ties them"),
+                        PeftFinding::Kind::kWarning});
+  }
+  if (const std::string fault = modules.fault(saved); !fault.empty()) {
+    findings.push_back({"modules_to_save", fault, PeftFinding::Kind::kUnsupported});
+  }
+  return saved;
 }
 
 struct ChosenExperts {
@@ -285,9 +389,14 @@ void check_joined_layers(const ModuleMatcher& matcher, const std::vector<Candida
   }
 }
 
-std::vector<Chosen> chosen_layers(const models::CausalLM& model, const ModuleMatcher& matcher) {
+/// The layers that get adapters. `saved`: modules that are trained whole, which get none where no
+/// name chooses them.
+std::vector<Chosen> chosen_layers(const models::CausalLM& model, const ModuleMatcher& matcher,
+                                  const std::vector<std::string>& saved) {
   std::vector<Chosen> chosen;
   for (Candidate& layer : linear_layers(model)) {
+    const bool is_saved = is_of_modules(cat(layer.name, kWeight), saved);
+    if (is_saved && matcher.targets().empty()) continue;
     if (auto pattern = chosen_by(matcher, layer)) chosen.push_back({std::move(layer), *pattern});
   }
   return chosen;
@@ -442,6 +551,7 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   PeftChoice choice;
   check_values(config, choice.findings);
   if (!choice.findings.empty()) return choice;
+  choice.saved = saved_modules_of(model, config, choice.findings);
   const ModuleMatcher matcher(config);
   std::vector<std::string> names;
   const std::vector<Candidate> layers = linear_layers(model);
@@ -467,7 +577,21 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
     choice.modules.push_back(
         {chosen.experts.name, chosen.pattern, moe.expert_dim(), moe.expert_width()});
   }
-  for (const Chosen& chosen : chosen_layers(model, matcher)) {
+  for (const Chosen& chosen : chosen_layers(model, matcher, choice.saved)) {
+    if (is_of_modules(cat(chosen.layer.name, kWeight), choice.saved)) {
+      choice.findings.push_back({"modules_to_save", cat(chosen.layer.name,
+                                                        " is to be trained whole, and gets an "
+                                                        "adapter by ",
+                                                        chosen.pattern, ": leave it out of one")});
+      return choice;
+    }
+    if (chosen.layer.linear == nullptr && ties_embedding_of(model, choice.saved)) {
+      choice.findings.push_back({"modules_to_save",
+                                 "the head is the embedding, which is to be trained whole: it gets "
+                                 "no adapter beside that in this version",
+                                 PeftFinding::Kind::kUnsupported});
+      return choice;
+    }
     choice.modules.push_back(
         {chosen.layer.name, chosen.pattern, chosen.layer.in_features, chosen.layer.range.count});
     if (config.dropout > 0 && chosen.layer.layer == "lm_head") {
@@ -488,7 +612,8 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
 }
 
 void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype) {
-  for (const PeftFinding& finding : choose_modules(model, config).findings) {
+  const PeftChoice choice = choose_modules(model, config);
+  for (const PeftFinding& finding : choice.findings) {
     const std::string text = cat("peft.", finding.key, ": ", finding.text);
     if (finding.kind == PeftFinding::Kind::kUnsupported) throw UnsupportedError(text);
     if (finding.kind == PeftFinding::Kind::kError) throw UserError(text);
@@ -496,13 +621,14 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   const at::ScalarType dtype =
       config.lora_dtype ? tensor::parse_dtype(*config.lora_dtype).value() : model_dtype;
   const ModuleMatcher matcher(config);
-  const std::vector<Chosen> chosen = chosen_layers(model, matcher);
+  const std::vector<Chosen> chosen = chosen_layers(model, matcher, choice.saved);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
+  model.set_saved_modules(choice.saved);
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   auto parameters = model.named_parameters();
-  const std::vector<std::string> head = model.class_head();
+  const std::vector<std::string> whole = model.saved_modules();
   for (const tensor::ParameterPart& part : model.key_map()) {
-    if (is_of_head(part.name, head)) {
+    if (is_of_modules(part.name, whole)) {
       parameters[part.parameter].set_requires_grad(true);
     }
   }
@@ -585,9 +711,17 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
     lines.push_back(cat("  ", count.pattern, ": ", sum, sum == 1 ? " module (" : " modules (",
                         join(texts, ", "), ")"));
   }
+  const std::vector<std::string> head = whole.class_head();
   if (const int64_t num_labels = whole.dims().num_labels; num_labels > 0) {
-    lines.push_back(cat("  ", join(whole.class_head(), ", "), ": the head of ", num_labels,
-                        " classes, trained whole"));
+    lines.push_back(
+        cat("  ", join(head, ", "), ": the head of ", num_labels, " classes, trained whole"));
+  }
+  std::vector<std::string> saved = whole.saved_modules();
+  std::erase_if(saved, [&](const std::string& module) {
+    return std::ranges::find(head, module) != head.end();
+  });
+  if (!saved.empty()) {
+    lines.push_back(cat("  trained whole ", count_and_first(saved)));
   }
   return lines;
 }

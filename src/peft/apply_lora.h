@@ -34,18 +34,19 @@ struct PeftFinding {
 /// The layers that a section chooses, and its mistakes.
 struct PeftChoice {
   std::vector<AdaptedModule> modules;  ///< in the order of the model's parameters
+  std::vector<std::string> saved;      ///< modules that are trained whole, but a classifier's head
   std::vector<PeftFinding> findings;
 };
 
 /// Applies the section's choice to a model that was just built, unsplit.
 PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config);
 
-/// Freezes a model's parameters, but for a classifier's head, and adds adapters, which are trained,
-/// to the layers that the section chooses; their dtype is the model's unless the section names one.
-/// The model is unsplit and without memory. key_map() then also has "NAME.lora_A.weight",
-/// "NAME.lora_B.weight" and with DoRA "NAME.lora_magnitude_vector"; for experts these are [E, r,
-/// in] and [E, out, r], under "NAME" for the second product and "NAME.base_layer" for the first.
-/// Throws UserError with the first finding that is not a warning.
+/// Freezes a model's parameters, but for a classifier's head and the modules of modules_to_save,
+/// and adds adapters, which are trained, to the layers that the section chooses; their dtype is the
+/// model's unless the section names one. The model is unsplit and without memory. key_map() then
+/// also has "NAME.lora_A.weight", "NAME.lora_B.weight" and with DoRA "NAME.lora_magnitude_vector";
+/// for experts these are [E, r, in] and [E, out, r], under "NAME" for the second product and
+/// "NAME.base_layer" for the first. Throws UserError with the first finding that is not a warning.
 void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype);
 
 /// The rank of experts' adapters: with moe_rank_scaling `dim` divided by the number of experts that

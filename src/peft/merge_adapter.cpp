@@ -55,6 +55,7 @@ class MergedSource final : public checkpoint::TensorSource {
     }
     if (!experts.empty() && faults.empty()) add_experts(experts, faults);
     add_class_head(faults);
+    add_saved_modules(faults);
     check_rest(faults);
     if (!faults.empty()) {
       throw InputError(cat("the adapter in ", adapter, " is not one of ", base.path(), ": ",
@@ -65,13 +66,15 @@ class MergedSource final : public checkpoint::TensorSource {
 
   /// Whether a head that was the embedding has become a tensor of its own, or differs from it now.
   bool is_head_untied() const {
-    return std::ranges::any_of(
-        updates_, [](const auto& update) { return checkpoint::is_head_name(update.first); });
+    return is_head_apart_ || std::ranges::any_of(updates_, [](const auto& update) {
+             return checkpoint::is_head_name(update.first);
+           });
   }
   /// Rows of the head with which an adapter of a classifier replaces the base's; 0: it has none.
   int64_t num_labels() const { return num_labels_; }
   int64_t num_changed() const {
-    return std::ssize(updates_) + std::ssize(expert_updates_) + std::ssize(class_head_);
+    return std::ssize(updates_) + std::ssize(expert_updates_) + std::ssize(class_head_) +
+           std::ssize(saved_);
   }
 
   std::vector<checkpoint::TensorInfo> tensors() const override {
@@ -91,6 +94,13 @@ class MergedSource final : public checkpoint::TensorSource {
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
     if (const auto head = class_head_.find(name); head != class_head_.end()) {
       out.copy_(read_float(*head->second).reshape({-1}).narrow(0, first, out.numel()));
+      return;
+    }
+    if (const auto saved = saved_.find(name); saved != saved_.end()) {
+      const int64_t numel = saved->second->numel();
+      file_.file().read_shard(*saved->second, {{numel}, {0}, {numel}, first, first + out.numel()},
+                              out);
+      finite(out, saved->second->name);
       return;
     }
     const bool is_made = !head_from_.empty() && name == head_;
@@ -360,7 +370,7 @@ class MergedSource final : public checkpoint::TensorSource {
     replaced_ = model->unused_prefixes();
     for (const std::string& module : modules) replaced_.push_back(module + ".");
     tensor::KeyMap of_base = model->key_map();
-    std::erase_if(of_base, [&](const auto& part) { return is_of_head(part.name, modules); });
+    std::erase_if(of_base, [&](const auto& part) { return is_of_modules(part.name, modules); });
     checkpoint::LoadOptions options;
     options.skipped_prefixes = replaced_;
     options.stand_ins = model->stand_ins();
@@ -368,7 +378,7 @@ class MergedSource final : public checkpoint::TensorSource {
       faults.push_back(cat("of the base's tensors ", finding));
     }
     for (const tensor::ParameterPart& part : model->key_map()) {
-      if (!is_of_head(part.name, modules)) continue;
+      if (!is_of_modules(part.name, modules)) continue;
       const checkpoint::TensorEntry* own = file_.find(part.name);
       if (own == nullptr || own->shape != part.shape) {
         faults.push_back(own == nullptr ? cat("there is no ", part.name)
@@ -379,6 +389,61 @@ class MergedSource final : public checkpoint::TensorSource {
     }
   }
 
+  /// Takes the modules that the adapter has whole.
+  void add_saved_modules(std::vector<std::string>& faults) {
+    for (const auto& [name, entry] : file_.entries()) {
+      if (is_adapter_tensor(name) || class_head_.contains(name) || !is_saved(name)) continue;
+      const bool is_head = checkpoint::is_head_name(name);
+      std::optional<std::string> own = checkpoint::find_name(base_, name);
+      if (const auto tied = is_head ? tied_embedding() : std::nullopt) {
+        is_head_apart_ = true;
+        if (!own) own = make_head(name, *tied);
+      }
+      const auto place = own ? base_.find(*own == head_ ? head_from_ : *own) : std::nullopt;
+      if (!place || place->entry->shape != entry->shape) {
+        faults.push_back(!place ? cat("the base has no ", name)
+                                : cat(name, " is [", join(entry->shape), "], the base's [",
+                                      join(place->entry->shape), "]"));
+        continue;
+      }
+      saved_[*own] = entry;
+    }
+    const auto tied = tied_embedding();
+    const auto embedding = tied ? checkpoint::find_name(base_, *tied) : std::nullopt;
+    if (!embedding || !saved_.contains(*embedding) || is_head_apart_) return;
+    const std::string head = models::name_in_files(base_.config(), "lm_head") + ".weight";
+    const auto own = checkpoint::find_name(base_, head);
+    if (config_.ensure_weight_tying) {
+      if (own) saved_[*own] = saved_.at(*embedding);
+      return;
+    }
+    // PEFT trains a copy of the embedding then, and the head stays as the base has it.
+    is_head_apart_ = true;
+    if (!own) make_head(head, *tied);
+  }
+
+  /// Makes a tensor of the head that the base has as its embedding alone.
+  std::optional<std::string> make_head(const std::string& name, const std::string& embedding) {
+    const auto from = checkpoint::find_name(base_, embedding);
+    if (!from) return std::nullopt;
+    head_from_ = *from;
+    head_ = name;
+    return name;
+  }
+
+  /// Whether a tensor is below a module that modules_to_save names by the end of its name.
+  bool is_saved(const std::string& name) const {
+    for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = name.rfind('.', dot - 1)) {
+      const std::string module = models::name_in_modules(base_.config(), name.substr(0, dot));
+      const auto& ends = config_.modules_to_save;
+      if (std::ranges::any_of(ends, [&](const auto& end) { return module.ends_with(end); })) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// The modules of a head without those that the base alone has: PEFT leaves layers before the one
   /// with a row a class as they are in the base, unless it is told to save them.
   std::vector<std::string> modules_of_adapter(std::vector<std::string> modules,
@@ -387,7 +452,7 @@ class MergedSource final : public checkpoint::TensorSource {
       bool is_in_adapter = false;
       bool is_in_base = false;
       for (const tensor::ParameterPart& part : model.key_map()) {
-        if (!is_of_head(part.name, {module})) continue;
+        if (!is_of_modules(part.name, {module})) continue;
         is_in_adapter |= file_.find(part.name) != nullptr;
         is_in_base |= checkpoint::find_name(base_, part.name).has_value();
       }
@@ -420,9 +485,9 @@ class MergedSource final : public checkpoint::TensorSource {
       for (const std::string_view suffix : {kLoraA, kLoraB, kLoraMagnitude}) {
         if (name.ends_with(suffix)) module = without_suffix(name, suffix);
       }
-      if (class_head_.contains(name)) continue;
+      if (class_head_.contains(name) || is_saved(name)) continue;
       if (module.empty()) {
-        faults.push_back(is_of_head(name, {std::string(models::kClassifierHead)})
+        faults.push_back(is_of_modules(name, {std::string(models::kClassifierHead)})
                              ? cat(name,
                                    " is the head of a classifier, and the base's family has "
                                    "none of that name")
@@ -461,6 +526,8 @@ class MergedSource final : public checkpoint::TensorSource {
   std::vector<std::string> replaced_;  // prefixes of the base's tensors without use
   /// The adapter's head of a classifier, by names.
   std::map<std::string, const checkpoint::TensorEntry*, std::less<>> class_head_;
+  std::map<std::string, const checkpoint::TensorEntry*, std::less<>> saved_;  // as updates_
+  bool is_head_apart_ = false;  // a head that was the embedding is a tensor of its own
   std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };

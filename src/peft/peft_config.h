@@ -12,7 +12,8 @@
 namespace automodel::peft {
 
 /// The `peft` section: which linear layers get low-rank adapters, and of which kind. Names and
-/// defaults are upstream's PeftConfig's; only adapter_name_or_path is this program's own.
+/// defaults are upstream's PeftConfig's; adapter_name_or_path is this program's own, and
+/// modules_to_save is PEFT's.
 struct PeftConfig {
   std::vector<std::string> target_modules;
   std::vector<std::string> exclude_modules;
@@ -29,6 +30,7 @@ struct PeftConfig {
   bool moe_rank_scaling = false;
   std::string expert_weight_format = "unquantized";
   std::optional<std::string> adapter_name_or_path;
+  std::vector<std::string> modules_to_save;
   // Not keys of a recipe: taken from the adapter that adapter_name_or_path names.
   ModulePattern rank_pattern = {};
   ModulePattern alpha_pattern = {};
@@ -73,7 +75,11 @@ struct PeftConfig {
               "adapters of experts have rank dim / experts of a token"),
         field("expert_weight_format", &S::expert_weight_format, "unquantized or mxfp4"),
         field("adapter_name_or_path", &S::adapter_name_or_path,
-              "folder of an adapter to start from, in Hugging Face PEFT's format")};
+              "folder of an adapter to start from, in Hugging Face PEFT's format"),
+        field("modules_to_save", &S::modules_to_save,
+              "modules that are trained whole beside the adapters and saved with them, by the last "
+              "parts of their names: [embed_tokens, lm_head]")
+            .or_one()};
   }
 };
 

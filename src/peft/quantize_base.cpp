@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::string_view kFourBit = ".four_bit";
 
-/// The linear layers except the head, which a classifier's may be several, and those that the model
+/// The linear layers except the head, modules that are trained whole and those that the model
 /// keeps, by the fqn of their weight.
 std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& model) {
   const std::string head = model.parallel_plan().head;
-  const std::vector<std::string> of_classes = model.class_head();
+  const std::vector<std::string> saved = model.saved_modules();
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
@@ -29,7 +29,7 @@ std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& mod
     layers[weight] = linear;
   }
   for (const tensor::ParameterPart& part : model.key_map()) {
-    if (is_of_head(part.name, of_classes)) layers.erase(part.parameter);
+    if (is_of_modules(part.name, saved)) layers.erase(part.parameter);
   }
   return layers;
 }

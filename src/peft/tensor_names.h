@@ -16,10 +16,10 @@ inline constexpr std::string_view kLoraMagnitude = ".lora_magnitude_vector";
 // the first one's after what PEFT wraps inside it ("…experts.base_layer").
 inline constexpr std::string_view kInnerExperts = ".base_layer";
 
-/// Whether a tensor is of the head of a model that classifies sequences, which is trained whole and
-/// saved beside adapters (PEFT's modules_to_save). `head`: CausalLM::class_head().
-inline bool is_of_head(std::string_view name, const std::vector<std::string>& head) {
-  return std::ranges::any_of(head, [&](const std::string& module) {
+/// Whether a tensor is of one of these modules, which are trained whole and saved beside adapters
+/// (PEFT's modules_to_save). `modules`: CausalLM::saved_modules().
+inline bool is_of_modules(std::string_view name, const std::vector<std::string>& modules) {
+  return std::ranges::any_of(modules, [&](const std::string& module) {
     return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
   });
 }

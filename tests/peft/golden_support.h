@@ -28,7 +28,7 @@ inline void expect_parity(models::CausalLM& model, const tensor::NamedTensors& r
   EXPECT_LE(report.logits->worst_absolute, 2e-5) << report.logits->absolute_culprit;
   EXPECT_LE(report.loss->worst_relative, 1e-5);
   EXPECT_LE(report.gradients->worst_relative, 2e-5) << report.gradients->relative_culprit;
-  EXPECT_EQ(report.gradients->num_compared, static_cast<int64_t>(adapter_keys(model).size()));
+  EXPECT_EQ(report.gradients->num_compared, static_cast<int64_t>(folder_keys(model).size()));
 }
 
 /// Three steps of AdamW have the losses of the reference.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
@@ -84,6 +85,7 @@ struct AdaptedModel {
         ranks != nullptr && ranks->size() > 0 && there.rank_pattern.is_empty();
     config.rank_pattern = there.rank_pattern;
     config.alpha_pattern = there.alpha_pattern;
+    config.modules_to_save = there.modules_to_save;
     config.dim = there.rank;
     config.alpha = there.alpha;
     config.use_dora = there.use_dora;
@@ -140,8 +142,12 @@ TEST_P(LoraGoldenTest, AFoldersOwnSectionMakesItsAdapters) {
 TEST_P(LoraGoldenTest, FrozenParametersCostNoGradientAndNoState) {
   AdaptedModel adapted(GetParam());
   int64_t trained = 0;
+  std::set<std::string> saved;  // parameters
+  for (const tensor::ParameterPart& part : folder_keys(*adapted.model))
+    saved.insert(part.parameter);
   for (const auto& item : adapted.model->named_parameters()) {
-    const bool is_adapter = item.key().find(".lora_") != std::string::npos;
+    const bool is_adapter =
+        item.key().find(".lora_") != std::string::npos || saved.contains(item.key());
     EXPECT_EQ(item.value().requires_grad(), is_adapter) << item.key();
     EXPECT_EQ(item.value().grad().defined(), is_adapter) << item.key();
     trained += is_adapter ? item.value().numel() : 0;
@@ -186,7 +192,8 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   const test::TemporaryDirectory folder;
   save_adapter(
       folder.path(), checkpoint::ShardSource(adapted.engine->parameters()),
-      {adapted.config, "base", adapted.model->architecture(), "", adapted.model->hf_config()});
+      {adapted.config, "base", adapted.model->architecture(), "", adapted.model->hf_config(),
+       adapted.model->saved_modules(), tied_saved_embedding(*adapted.model)});
   const checkpoint::SafetensorsFile theirs(
       path_join(data_folder(GetParam()), "adapter_model.safetensors"));
   const checkpoint::SafetensorsFile ours(folder.file("adapter_model.safetensors"));
@@ -201,6 +208,9 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   EXPECT_EQ(config.base, "base");
   EXPECT_EQ(config.rank_pattern.entries(), adapted.config.rank_pattern.entries());
   EXPECT_EQ(config.alpha_pattern.entries(), adapted.config.alpha_pattern.entries());
+  EXPECT_EQ(config.modules_to_save, adapted.model->saved_modules());
+  const bool is_tied = !tied_saved_embedding(*adapted.model).empty();
+  EXPECT_EQ(config.ensure_weight_tying, is_tied);
 }
 
 /// PEFT 0.21 finds dense and shared MLPs of these families by their weights alone.
@@ -329,15 +339,17 @@ TEST(IndexerTest, HasNoAdapters) {
   EXPECT_TRUE(has_neighbour);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Adapters, LoraGoldenTest,
-    testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora", "llama_biases",
-                    "qwen3_all", "qwen3_qv", "qwen3_head", "qwen3_dora", "phi3_all",
-                    "qwen3_moe_experts", "deepseek_v3_experts", "mixtral_experts",
-                    "gpt_oss_experts", "mistral4_experts", "glm_moe_dsa_experts",
-                    "kimi_linear_experts", "deepseek_v4_experts", "llama_patterns",
-                    "qwen3_patterns_dora", "gpt2_all", "gpt2_dora", "diffusion_gemma_experts"),
-    [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
+                         testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
+                                         "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_head",
+                                         "qwen3_dora", "phi3_all", "qwen3_moe_experts",
+                                         "deepseek_v3_experts", "mixtral_experts",
+                                         "gpt_oss_experts", "mistral4_experts",
+                                         "glm_moe_dsa_experts", "kimi_linear_experts",
+                                         "deepseek_v4_experts", "llama_patterns",
+                                         "qwen3_patterns_dora", "llama_saved", "qwen3_saved",
+                                         "gpt2_all", "gpt2_dora", "diffusion_gemma_experts"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace automodel::peft

@@ -124,6 +124,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<QuantizationSection>("quantization");
   visit.template operator()<QatSection>("qat");
   visit.template operator()<QatConfig>("qat.qat_config");
+  visit.template operator()<FreezeSection>("freeze_config");
   visit.template operator()<EmbeddingRowRepairSection>("embedding_row_repair");
   visit.template operator()<NeftuneSection>("neftune");
   visit.template operator()<ToolCallEvalSection>("tool_call_eval");

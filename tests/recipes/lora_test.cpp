@@ -630,5 +630,67 @@ TEST(LoraTest, TellsWhatIsTrained) {
       << all;
 }
 
+const std::vector<std::string> kSaved = {"--peft.modules_to_save=['embed_tokens', 'lm_head']"};
+
+TEST(SavedModulesTest, LossesDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> options = kLargeBatches;
+  options.push_back(kSaved[0]);
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, options);
+  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, kLargeBatches);
+  ASSERT_EQ(one.size(), 6u);
+  EXPECT_LT(one.back().at("loss").as_double(), plain.back().at("loss").as_double());
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"ddp", {2, {"--distributed.strategy=ddp"}}},
+      {"megatron_fsdp", {2, {"--distributed.strategy=megatron_fsdp"}}},
+      {"fsdp2", test::sharded(2)},
+      {"tensor parallel", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"context parallel", test::sharded(2, {"--distributed.cp_size=2"})},
+      {"activation checkpointing", {1, {"--distributed.activation_checkpointing=true"}}},
+  };
+  for (const auto& [name, spread] : spreads) {
+    const testing::Message trace = testing::Message() << name;
+    SCOPED_TRACE(trace);
+    expect_equal_records(one, records_of(folder.file(name), spread, options), 2e-5);
+  }
+}
+
+/// A run that stops and goes on has the adapter, modules included, of one that does not; so has a
+/// run that begins with an adapter's folder, and merging gives the base the trained modules.
+TEST(SavedModulesTest, AreInTheAdaptersFolder) {
+  const TemporaryDirectory folder;
+  records_of(folder.file("whole"), {1, {}}, kSaved);
+  const auto adapter = checkpoint::SafetensorsFile(newest(folder.file("whole")) +
+                                                   "/model/adapter_model.safetensors");
+  const std::string prefix = "base_model.model.";
+  const at::Tensor embedding = adapter.read(prefix + "model.embed_tokens.weight");
+  const at::Tensor head = adapter.read(prefix + "lm_head.weight");
+  std::vector<std::string> half = kSaved;
+  half.emplace_back("--step_scheduler.max_steps=3");
+  records_of(folder.file("stopped"), {1, {}}, half);
+  records_of(folder.file("stopped"), {1, {}}, kSaved);
+  EXPECT_EQ(adapter_bytes(folder.file("stopped")), adapter_bytes(folder.file("whole")));
+
+  std::vector<std::string> still = kSaved;
+  still.push_back(
+      cat("--peft.adapter_name_or_path=", path_join(newest(folder.file("whole")), "model")));
+  still.emplace_back("--optimizer.lr=0");
+  still.emplace_back("--step_scheduler.max_steps=1");
+  records_of(folder.file("begun"), {1, {}}, still);
+  EXPECT_EQ(adapter_bytes(folder.file("begun")), adapter_bytes(folder.file("whole")));
+
+  const std::string base = test::source_file("tests/recipes/data/tiny_llama");
+  const ProgramResult merging =
+      test::run_program({test::automodel_binary(), "merge-lora", base,
+                         path_join(newest(folder.file("whole")), "model"), folder.file("merged")});
+  ASSERT_EQ(merging.status, 0) << merging.err;
+  const auto merged = checkpoint::HfFolder::open(folder.file("merged"));
+  EXPECT_TRUE(at::equal(merged.file(0).read("model.embed_tokens.weight"), embedding));
+  EXPECT_TRUE(at::equal(head, embedding));  // PEFT reads a tied head too
+  EXPECT_FALSE(merged.find("lm_head.weight"));
+  EXPECT_FALSE(at::equal(checkpoint::HfFolder::open(base).file(0).read("model.embed_tokens.weight"),
+                         embedding));
+}
+
 }  // namespace
 }  // namespace automodel::recipes

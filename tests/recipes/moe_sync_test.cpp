@@ -120,7 +120,7 @@ struct MoeRank {
             return whole->loss(batch, divisor, -100);
           });
     } else {
-      const PipelineRequest request = pipeline_request(recipe, whole->parallel_plan());
+      const PipelineRequest request = pipeline_request(recipe, *whole);
       built = build_pipeline(recipe, request, at::kFloat, mesh, place);
       pass = make_pipeline_pass(recipe, request, built, mesh, place, {});
     }

@@ -18,7 +18,7 @@ PipelineRequest request_of(const std::string& keys) {
   config["num_hidden_layers"] = Json(8);
   Recipe recipe = recipe_with(cat("pp_size: 2\npipeline:\n  ", replace_all(keys, "\n", "\n  ")));
   recipe.step_scheduler.local_batch_size = 4;
-  return pipeline_request(recipe, models::build_causal_lm(config, at::kFloat)->parallel_plan());
+  return pipeline_request(recipe, *models::build_causal_lm(config, at::kFloat));
 }
 
 TEST(PipelineFromYaml, pp_schedule) {

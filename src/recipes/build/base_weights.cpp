@@ -60,7 +60,7 @@ std::string missing_beside_adapters(const models::CausalLM& model,
                                     const checkpoint::HfFolder& folder) {
   if (model.class_head().empty()) return "";
   std::vector<std::string> absent = absent_parts(model, folder);
-  for (const std::string& module : model.class_head()) std::erase(absent, module + ".");
+  for (const std::string& module : model.saved_modules()) std::erase(absent, module + ".");
   if (absent.empty()) return "";
   return cat("weights in ", folder.path(), " have no tensors of ", join(absent, ", "),
              ": they would be drawn and stay as they are beside adapters, whose folder does not "

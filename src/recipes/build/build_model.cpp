@@ -5,6 +5,7 @@
 #include "peft/apply_lora.h"
 #include "peft/quantize_base.h"
 #include "recipes/build/fake_quantizer_options.h"
+#include "recipes/build/freeze_parameters.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -39,6 +40,8 @@ std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarTy
     model->set_fake_quantizer(std::make_shared<nn::FakeQuantizer>(quantizer_options(*recipe.qat)));
   }
   if (recipe.neftune) model->set_embedding_noise(recipe.neftune->noise_alpha);
+  const bool freezes_some = recipe.freeze && recipe.freeze->is_acting() && !recipe.peft;
+  if (freezes_some && !recipe.is_frozen) freeze_or_throw(*model, *recipe.freeze);
   if (recipe.is_frozen) {
     for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
   }

@@ -8,6 +8,7 @@
 #include "distributed/pipeline/simulation.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/build/build_model.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/read/recipe_paths.h"
 
@@ -25,13 +26,19 @@ using distributed::StageModules;
 
 constexpr const char* kPipeline = "distributed.pipeline";
 
+bool is_trained(const models::CausalLM& model, const std::string& parameter) {
+  const auto parameters = model.named_parameters();
+  const at::Tensor* const found = parameters.find(parameter);
+  return found != nullptr && found->requires_grad();
+}
+
 /// Makes a schedule from the recipe's options, one check after the other.
 class PipelinePlanner final {
  public:
-  PipelinePlanner(const Recipe& recipe, const nn::ParallelPlan& plan)
+  PipelinePlanner(const Recipe& recipe, const models::CausalLM& model)
       : config_(*recipe.distributed.pipeline),
-        plan_(plan),
-        is_frozen_(recipe.is_frozen || recipe.peft.has_value()),
+        plan_(model.parallel_plan()),
+        trains_embedding_(is_trained(model, cat(plan_.embedding, ".weight"))),
         splits_sequences_(recipe.distributed.sizes.tp_size.value_or(1) > 1 &&
                           tp_request(recipe).sequence_parallel),
         num_ranks_(static_cast<int>(recipe.distributed.sizes.pp_size.value_or(1))),
@@ -39,7 +46,7 @@ class PipelinePlanner final {
 
   PipelineAnswer run() {
     // Copies of a weight that is not trained stay equal by themselves.
-    if (plan_.head.empty() && !is_frozen_) {
+    if (plan_.head.empty() && trains_embedding_) {
       add("distributed", "pp_size",
           "Pipeline parallelism does not support tie_word_embeddings=True: the first and the last "
           "stage would hold the same weights. Train this model with another strategy (e.g. FSDP2)");
@@ -191,8 +198,8 @@ class PipelinePlanner final {
   }
 
   const PipelineConfig& config_;
-  const nn::ParallelPlan& plan_;
-  bool is_frozen_;
+  nn::ParallelPlan plan_;
+  bool trains_embedding_;
   bool splits_sequences_;
   int num_ranks_;
   int64_t local_batch_size_;
@@ -215,12 +222,12 @@ const Node& place_of_finding(const Recipe& recipe, const PipelineFinding& findin
 
 }  // namespace
 
-PipelineAnswer ask_pipeline(const Recipe& recipe, const nn::ParallelPlan& plan) {
-  return PipelinePlanner(recipe, plan).run();
+PipelineAnswer ask_pipeline(const Recipe& recipe, const models::CausalLM& model) {
+  return PipelinePlanner(recipe, model).run();
 }
 
-PipelineRequest pipeline_request(const Recipe& recipe, const nn::ParallelPlan& plan) {
-  PipelineAnswer answer = ask_pipeline(recipe, plan);
+PipelineRequest pipeline_request(const Recipe& recipe, const models::CausalLM& model) {
+  PipelineAnswer answer = ask_pipeline(recipe, model);
   if (!answer.findings.empty()) throw UserError(answer.findings[0].text);
   return std::move(*answer.request);
 }
@@ -234,8 +241,13 @@ void check_pipeline(const Recipe& recipe, Diagnostics& diagnostics) {
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();
   if (!is_buildable) return;
-  const auto model = models::build_causal_lm(config, at::kFloat);
-  for (const PipelineFinding& finding : ask_pipeline(recipe, model->parallel_plan()).findings) {
+  std::shared_ptr<models::CausalLM> model;
+  try {
+    model = build_model(recipe, at::kFloat);
+  } catch (const UserError&) {
+    return;  // other checks say what is wrong with adapters or frozen parameters
+  }
+  for (const PipelineFinding& finding : ask_pipeline(recipe, *model).findings) {
     const Node& place = place_of_finding(recipe, finding);
     if (finding.is_unsupported) {
       diagnostics.unsupported(place, finding.text);

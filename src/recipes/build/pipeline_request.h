@@ -7,7 +7,7 @@
 #include "config/bind.h"
 #include "distributed/pipeline/schedule.h"
 #include "distributed/pipeline/stage_split.h"
-#include "nn/parallel_plan.h"
+#include "models/causal_lm.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
@@ -26,15 +26,16 @@ struct PipelineFinding {
   bool is_unsupported = false;
 };
 
-/// The pipeline of a model with this plan, or the findings that prevent it. pp_size is above 1.
+/// The pipeline of a recipe's model (build_model()), or the findings that prevent it. pp_size is
+/// above 1.
 struct PipelineAnswer {
   std::optional<PipelineRequest> request;
   std::vector<PipelineFinding> findings;
 };
-PipelineAnswer ask_pipeline(const Recipe& recipe, const nn::ParallelPlan& plan);
+PipelineAnswer ask_pipeline(const Recipe& recipe, const models::CausalLM& model);
 
 /// The pipeline of a recipe that passed its checks.
-PipelineRequest pipeline_request(const Recipe& recipe, const nn::ParallelPlan& plan);
+PipelineRequest pipeline_request(const Recipe& recipe, const models::CausalLM& model);
 
 /// Adds the findings at their keys, including deadlocks of a schedule read from a file. Builds the
 /// model without memory to know its modules.

@@ -115,7 +115,12 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
   }
   if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
   if (looks_at_trained) {
-    const tensor::KeyMap trained = recipe.peft ? peft::adapter_keys(*model) : model->key_map();
+    tensor::KeyMap trained = model->key_map();
+    const auto parameters = model->named_parameters();
+    std::erase_if(trained, [&](const tensor::ParameterPart& part) {
+      const at::Tensor* parameter = parameters.find(part.parameter);
+      return parameter != nullptr && !parameter->requires_grad();
+    });
     check_matrices(recipe, trained, diagnostics);
     check_groups(recipe, trained, diagnostics);
   }

@@ -13,6 +13,7 @@
 #include "recipes/check/check_data.h"
 #include "recipes/check/check_distillation.h"
 #include "recipes/check/check_dllm.h"
+#include "recipes/check/check_freeze.h"
 #include "recipes/check/check_peft.h"
 #include "recipes/check/check_precision.h"
 #include "recipes/check/check_qat.h"
@@ -428,6 +429,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_peft(recipe, diagnostics);
   check_quantization(recipe, diagnostics);
   check_qat(recipe, diagnostics);
+  check_freeze(recipe, diagnostics);
   check_tool_calls(recipe, shares.student, diagnostics);
   check_built_model(recipe, options.looks_at_data && options.loads_tokenizers, diagnostics);
   if (recipe.distillation) {

@@ -94,6 +94,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
         "the logits of a micro-batch's supervised tokens, which mode scdd makes whole");
   }
   if (recipe.quantization) all.emplace_back("quantization: the floats of one weight at a time");
+  if (recipe.freeze && recipe.freeze->is_acting() && !recipe.peft) {
+    all.emplace_back("that layers below the first trained one keep no activations (freeze_config)");
+  }
   if (recipe.qat) all.emplace_back("qat: rounded copies of the head's and of one layer's weights");
   const size_t num_moe = plan.parallel.expert_modules.size();
   if (distributed::autocast_dtype(recipe.distributed)) {

@@ -84,7 +84,7 @@ std::string modules_text(const std::vector<std::string>& modules) {
 
 PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& options) {
   const auto whole = build_model(recipe, options.dtype);
-  PipelineRequest request = pipeline_request(recipe, whole->parallel_plan());
+  PipelineRequest request = pipeline_request(recipe, *whole);
   PipelinePlan plan;
   plan.schedule = std::move(request.schedule);
   const PipelineSchedule& schedule = plan.schedule;

@@ -66,6 +66,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "peft",
                                             "quantization",
                                             "qat",
+                                            "freeze_config",
                                             "embedding_row_repair",
                                             "tool_call_eval",
                                             "early_stopping",
@@ -83,7 +84,7 @@ bool is_hinted_at(const std::string& path, const std::vector<std::string>& secti
   static const std::vector<std::string> usual = {
       "step_scheduler",  "distributed", "model",        "dataset",        "dataloader",
       "packed_sequence", "optimizer",   "lr_scheduler", "clip_grad_norm", "peft",
-      "quantization",    "checkpoint",  "neftune",      "early_stopping"};
+      "quantization",    "checkpoint",  "neftune",      "early_stopping", "freeze_config"};
   const std::string section = path.substr(0, path.find('.'));
   return path.find(".tokenizer.") == std::string::npos &&
          (is_one_of(usual, section) || is_one_of(sections, section));
@@ -110,7 +111,7 @@ std::string hint_in_recipe(const Node& node, const std::vector<std::string>& sec
                                                        "resume", "r",    "rank", "data"};
   const std::string& key = node.key();
   if (is_one_of(of_anything, key)) return "";
-  const Json schema = recipe_schema();
+  static const Json schema = recipe_schema();
   for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
     if (name.empty()) continue;
     std::vector<std::string> found = config::keys_ending_with(schema, name);
@@ -375,7 +376,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
       return std::string();
     }
   });
-  constexpr int kMostHints = 20;  // all keys are searched for each
+  constexpr int kMostHints = 200;  // all keys are searched for each
   std::vector<std::string> sections;
   for (const Node& child : original.children()) sections.push_back(child.key());
   diagnostics.know_keys([sections, num_asked = 0](const Node& key) mutable {
@@ -457,6 +458,9 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_quantization(root, recipe, diagnostics);
   read_early_stopping(root, recipe, diagnostics);
   recipe.qat = read_qat(root, diagnostics);
+  if (const Node* node = root.find("freeze_config"); node != nullptr && !node->is_null()) {
+    recipe.freeze = config::bind<FreezeSection>(*node, diagnostics);
+  }
   read_embedding_repair(root, recipe, diagnostics);
   read_neftune(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);

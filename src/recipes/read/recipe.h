@@ -21,6 +21,7 @@
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/distillation_section.h"
 #include "recipes/read/dllm_section.h"
+#include "recipes/read/freeze_section.h"
 #include "recipes/read/loss_settings.h"
 #include "recipes/read/qat_section.h"
 #include "recipes/read/quantization_section.h"
@@ -124,6 +125,7 @@ struct Recipe {
   std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
   std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
   std::optional<QatSection> qat;                    ///< absent: products round nothing
+  std::optional<FreezeSection> freeze;              ///< absent: nothing is frozen
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   std::optional<NeftuneSection> neftune;     ///< absent: no noise on embeddings
   std::optional<ToolCallRecipe> tool_calls;  ///< absent: validation asks for no tool calls

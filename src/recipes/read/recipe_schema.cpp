@@ -368,6 +368,8 @@ Json recipe_schema() {
   properties["quantization"]["properties"]["_target_"] =
       name_schema(section_targets("quantization"));
   properties["qat"] = qat_schema();
+  properties["freeze_config"] = section<FreezeSection>(
+      "parameters that are not trained, without adapters; absent: all are trained");
   properties["neftune"] = neftune_schema();
   properties["tool_call_eval"] = tool_call_schema();
   properties["early_stopping"] = section<training::EarlyStoppingConfig>(

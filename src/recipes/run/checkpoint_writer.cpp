@@ -195,8 +195,7 @@ std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointCon
   write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
   if (recipe_.peft) {
     const std::string target = path_join(folder, "model");
-    return export_adapters(recipe_, contents.architecture, contents.hf_config,
-                           checkpoint::ShardedFolder::open(target), target);
+    return export_adapters(recipe_, contents, checkpoint::ShardedFolder::open(target), target);
   }
   if (contents.is_exported) return export_model(contents, folder, progress);
   return {};

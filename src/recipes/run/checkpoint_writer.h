@@ -32,6 +32,8 @@ struct CheckpointContents {
   std::string architecture;
   Json hf_config;
   std::vector<std::string> kept_prefixes;
+  std::vector<std::string> saved_modules;  ///< whole, beside adapters
+  std::string tied_embedding;              ///< peft::tied_saved_embedding()
 };
 
 /// The device on which parameters lie, if any does; else the CPU.

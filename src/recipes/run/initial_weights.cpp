@@ -42,20 +42,20 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
 }  // namespace
 
 /// Name prefixes of tensors that a continued checkpoint, or the adapter that a run begins with,
-/// holds beside adapters: a classifier's head.
+/// holds beside adapters: modules that are trained whole.
 static std::vector<std::string> parts_from_elsewhere(const Recipe& recipe,
-                                                     const std::vector<std::string>& class_head,
+                                                     const std::vector<std::string>& modules,
                                                      bool is_resumed) {
   if (!recipe.peft || (!is_resumed && !recipe.peft->adapter_name_or_path)) return {};
   std::vector<std::string> prefixes;
-  for (const std::string& module : class_head) prefixes.push_back(module + ".");
+  for (const std::string& module : modules) prefixes.push_back(module + ".");
   return prefixes;
 }
 
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter) {
   const std::vector<std::string> left_out =
-      parts_from_elsewhere(recipe, model.model().class_head(), is_resumed);
+      parts_from_elsewhere(recipe, model.model().saved_modules(), is_resumed);
   if (recipe.model.draws_weights()) {
     draw_weights(model.parts, model.engine().parameters(), recipe.seed,
                  [&](const std::string& name) {

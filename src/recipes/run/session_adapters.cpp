@@ -124,15 +124,16 @@ void start_adapters(const Recipe& recipe, const Parts& parts, distributed::Engin
   if (recipe.peft->use_dora) fill_magnitudes(recipe, parts, engine);
 }
 
-std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string& architecture,
-                                        const Json& hf_config,
+std::vector<FileRecord> export_adapters(const Recipe& recipe, const CheckpointContents& contents,
                                         const checkpoint::TensorSource& source,
                                         const std::string& folder) {
   peft::AdapterExport what;
   what.config = *recipe.peft;
   what.base = recipe.model.is_new() ? "" : recipe.model.source;
-  what.architecture = architecture;
-  what.hf_config = hf_config;
+  what.architecture = contents.architecture;
+  what.hf_config = contents.hf_config;
+  what.saved_modules = contents.saved_modules;
+  what.tied_embedding = contents.tied_embedding;
   name_pad_token(recipe, what.hf_config);
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
   const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);

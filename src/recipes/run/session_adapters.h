@@ -10,6 +10,7 @@
 #include "distributed/engine/engine.h"
 #include "models/causal_lm.h"
 #include "recipes/read/recipe.h"
+#include "recipes/run/checkpoint_writer.h"
 
 namespace automodel::recipes {
 
@@ -21,8 +22,7 @@ void start_adapters(const Recipe& recipe,
                     distributed::Engine& engine, Reporter& reporter);
 
 /// Writes a checkpoint's adapters in the format of Hugging Face PEFT. One rank calls it.
-std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string& architecture,
-                                        const Json& hf_config,
+std::vector<FileRecord> export_adapters(const Recipe& recipe, const CheckpointContents& contents,
                                         const checkpoint::TensorSource& source,
                                         const std::string& folder);
 

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "distributed/engine/split_engine.h"
 #include "peft/adapter_folder.h"
+#include "peft/adapter_keys.h"
 #include "recipes/run/host_blocks.h"
 #include "tensor/dtype.h"
 
@@ -321,6 +322,8 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   contents.architecture = state.model.architecture();
   contents.hf_config = state.model.hf_config();
   contents.kept_prefixes = state.model.kept_prefixes();
+  contents.saved_modules = state.model.saved_modules();
+  contents.tied_embedding = peft::tied_saved_embedding(state.model);
   return contents;
 }
 

@@ -39,7 +39,7 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                   const EnginePlace& place, SessionModel& built) {
   const at::ScalarType dtype = storage_dtype(recipe.model);
   const auto whole = build_model(recipe, dtype);
-  built.pipeline = pipeline_request(recipe, whole->parallel_plan());
+  built.pipeline = pipeline_request(recipe, *whole);
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
   built.parts = built.stages->parts;
   if (recipe.is_frozen) return;

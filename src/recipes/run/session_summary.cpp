@@ -8,6 +8,7 @@
 #include "distributed/settings/config_dict.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/build_model.h"
+#include "recipes/build/freeze_parameters.h"
 #include "recipes/check/strategy_check.h"
 
 namespace automodel::recipes {
@@ -90,6 +91,8 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
     const auto adapters = peft::describe(*recipe.peft, model.model(), num_parameters(recipe, model),
                                          model.engine().num_trained_parameters());
     lines.insert(lines.end(), adapters.begin(), adapters.end());
+  } else if (recipe.freeze && recipe.freeze->is_acting()) {
+    lines.push_back(frozen_text(model.model()));
   }
   if (model.pipeline) lines.push_back(pipeline_line(model.pipeline->schedule));
   lines.push_back(distributed_line(recipe.distributed, mesh, world_size));
@@ -105,6 +108,18 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
   lines.push_back(cat("steps: ", scheduler.max_steps(), epochs, "; checkpoints in ",
                       recipe.checkpoint.enabled ? recipe.checkpoint.checkpoint_dir : "(off)"));
   return lines;
+}
+
+std::string early_end_text(const Recipe& recipe, const training::StepScheduler& scheduler) {
+  const auto& wanted = recipe.step_scheduler.max_steps;
+  const config::Node* const epochs = recipe.root.find_path("step_scheduler.num_epochs");
+  const bool is_default = epochs == nullptr;
+  if (!wanted || !is_default || scheduler.max_steps() >= *wanted) return "";
+  return cat("the run ends before max_steps ", *wanted, ", after ", scheduler.max_steps(),
+             " steps: num_epochs is ", scheduler.num_epochs(),
+             " where a recipe does not say it, and an epoch has ",
+             scheduler.epoch_length().value_or(0),
+             " steps; step_scheduler.num_epochs makes it more");
 }
 
 std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler) {

@@ -16,6 +16,10 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
                                          const training::StepScheduler& scheduler,
                                          const distributed::DeviceMesh& mesh, int world_size);
 
+/// Says that a run ends before the recipe's max_steps by a num_epochs that the recipe does not say;
+/// "" if it does not.
+std::string early_end_text(const Recipe& recipe, const training::StepScheduler& scheduler);
+
 /// Says why a run that had finished does nothing when it is started again, and what would make it
 /// train.
 std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler);
