@@ -86,6 +86,15 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
              made.decay_steps, config.lr_decay_steps ? "" : ", by default the steps of the run",
              "; a shorter warm-up helps: lr_scheduler.lr_warmup_steps: ", made.decay_steps / 10));
   }
+  if (config.lr_decay_style == "WSD" && made.warmup_steps < made.decay_steps &&
+      made.wsd_steps > made.decay_steps - made.warmup_steps) {
+    find("wsd_decay_steps",
+         cat("wsd_decay_steps ", made.wsd_steps, " is more than the ",
+             made.decay_steps - made.warmup_steps, " steps between lr_warmup_steps ",
+             made.warmup_steps, " and lr_decay_steps ", made.decay_steps,
+             config.lr_decay_steps ? "" : ", by default the steps of the run",
+             ": the rate would fall at once after the warm-up"));
+  }
   const char* const wd_key = config.end_wd ? "end_wd" : "start_wd";
   const std::string range =
       cat("start_wd is ", made.start_wd, " and end_wd ", made.end_wd,

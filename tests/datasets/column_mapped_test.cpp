@@ -323,7 +323,8 @@ TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
                                            "{\"question\": \"A\"}\n"
                                            "{\"question\": \"A\", \"answer\": null}\n"
                                            "{\"question\": \"A\", \"answer\": 4}\n"
-                                           "{\"question\": \"\", \"answer\": \"B\"}\n");
+                                           "{\"question\": \"\", \"answer\": \"B\"}\n"
+                                           "{\"answer\": \"B\"}\n");
   const test::ByteEncoder encoder;
   const ColumnMappedTextInstructionDataset dataset(config_for(path), encoder);
   EXPECT_EQ(error_of<UserError>([&] { dataset.at(1); }),
@@ -333,6 +334,8 @@ TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
             path + ":4: column 'answer' must hold text, it holds an integer");
   EXPECT_EQ(error_of<UserError>([&] { dataset.at(4); }),
             path + ":5: question and context are empty");
+  EXPECT_EQ(error_of<UserError>([&] { dataset.at(5); }),
+            path + ":6: no column 'question'; columns: answer");
   // A chat template writes an empty message too.
   test::ByteEncoder chat;
   chat.has_template = true;
@@ -377,6 +380,7 @@ TEST(ColumnMappedTest, SaysWhatIsOddAboutTheFirstRows) {
   test::ByteEncoder encoder;
   encoder.has_template = true;
   encoder.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  encoder.eos = ')';
   const auto findings_of = [&](const char* lines, int64_t seq_length = 100) {
     Config config = config_for(directory.write("x.jsonl", lines));
     config.use_hf_chat_template = true;
@@ -394,6 +398,31 @@ TEST(ColumnMappedTest, SaysWhatIsOddAboutTheFirstRows) {
   EXPECT_THAT(error_of<NoLabelsError>(
                   [&] { findings_of("{\"question\": \"A\", \"answer\": \"B\"}\n", 4); }),
               testing::HasSubstr("seq_length 4 cuts all of them off"));
+}
+
+TEST(ColumnMappedTest, SaysThatAnswersDoNotEnd) {
+  const TemporaryDirectory directory;
+  test::ByteEncoder encoder;
+  encoder.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  Config config = config_for(directory.write("x.jsonl",
+                                             "{\"question\": \"A\", \"answer\": \"Bc\"}\n"
+                                             "{\"question\": \"A\", \"answer\": \"Be\"}\n"));
+  const auto findings = [&] {
+    return ColumnMappedTextInstructionDataset(config, encoder).findings();
+  };
+  encoder.eos = 'e';
+  EXPECT_THAT(findings(), testing::IsEmpty());
+  encoder.eos = '!';
+  EXPECT_THAT(findings(),
+              ElementsAre(testing::EndsWith(
+                  "x.jsonl:1: none of the first 2 answers ends with a special token, so "
+                  "the model will not learn to end its answers; tokenizer: "
+                  "{add_eos_token: true} of the dataset writes ! behind them")));
+  encoder.has_template = true;
+  config.use_hf_chat_template = true;
+  EXPECT_THAT(findings(), ElementsAre(testing::HasSubstr("the chat template writes none behind")));
+  encoder.eos = ')';
+  EXPECT_THAT(findings(), testing::IsEmpty());
 }
 
 TEST(ColumnMappedTest, WritesAChatTemplateWhenAskedAndThereIsOne) {

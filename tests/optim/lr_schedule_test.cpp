@@ -150,5 +150,23 @@ TEST(LrScheduleTest, NamesEverythingThatIsWrong) {
   }
 }
 
+/// The decay begins before the warm-up ends, so the rate would fall at once.
+TEST(LrScheduleTest, AWsdDecayFitsBehindTheWarmup) {
+  LrSchedulerConfig config;
+  config.lr_decay_style = "WSD";
+  config.lr_wsd_decay_style = "linear";
+  config.lr_warmup_steps = 10;
+  config.wsd_decay_steps = 40;
+  EXPECT_TRUE(LrSchedule::check(config, 1e-3, 0.0, 50).empty());
+  config.wsd_decay_steps = 41;
+  const auto findings = LrSchedule::check(config, 1e-3, 0.0, 50);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].key, std::string("wsd_decay_steps"));
+  EXPECT_EQ(findings[0].text,
+            "wsd_decay_steps 41 is more than the 40 steps between lr_warmup_steps 10 and "
+            "lr_decay_steps 50, by default the steps of the run: the rate would fall at once after "
+            "the warm-up");
+}
+
 }  // namespace
 }  // namespace automodel::optim

@@ -139,9 +139,11 @@ void DataLoader::check_tokens(const Sample& sample) const {
                        [&](int64_t id) { return id != kIgnoreIndex && is_bad(id); });
     if (bad == sample.labels.end()) return;
   }
-  throw InputError(cat(dataset_->origin(sample.row), ": token id ", *bad,
-                       " is outside the model's vocabulary (vocab_size ", context_.vocab_size,
-                       "); the tokenizer belongs to another model"));
+  throw InputError(
+      cat(dataset_->origin(sample.row), ": token id ", *bad,
+          " is outside the model's vocabulary (vocab_size ", context_.vocab_size,
+          "); the tokenizer belongs to another model, or was given tokens that the model has "
+          "no rows for"));
 }
 
 void DataLoader::set_epoch(int64_t epoch) {

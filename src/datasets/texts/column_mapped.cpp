@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "datasets/conversations/conversation.h"
+#include "datasets/samples/answer_end.h"
 
 namespace automodel::datasets {
 
@@ -111,10 +112,37 @@ bool ColumnMappedTextInstructionDataset::has_question(int64_t index) const {
   }
 }
 
+std::optional<std::string> ColumnMappedTextInstructionDataset::find_lack_of_end() const {
+  constexpr int64_t kNumRowsLookedAt = 20;
+  const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
+  int64_t num_whole = 0;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const Sample sample = at(i);
+    if (ends_with_special(sample.labels, encoder_)) return std::nullopt;
+    num_whole += sample.num_cut == 0 ? 1 : 0;
+  }
+  if (num_whole == 0) return std::nullopt;
+  const std::optional<int64_t> eos = encoder_.eos_token_id();
+  return cat(source_.origin(0), ": none of the first ", num_rows,
+             " answers ends with a special token, so the model will not learn to end its answers; ",
+             chat_ ? std::string("the chat template writes none behind them")
+             : eos ? cat("tokenizer: {add_eos_token: true} of the dataset writes ",
+                         encoder_.token_text(*eos), " behind them")
+                   : std::string("the tokenizer has no eos token"));
+}
+
 std::vector<std::string> ColumnMappedTextInstructionDataset::findings() const {
   at(0);  // rows of which none has a label are an error now, not in the first batch
+  std::vector<std::string> findings;
+  for (auto& finding : {find_empty_questions(), find_lack_of_end()}) {
+    if (finding) findings.push_back(*finding);
+  }
+  return findings;
+}
+
+std::optional<std::string> ColumnMappedTextInstructionDataset::find_empty_questions() const {
   const std::optional<std::string>& column = config_.column_mapping.question;
-  if (!column) return {};
+  if (!column) return std::nullopt;
   constexpr int64_t kNumRowsLookedAt = 100;
   const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
   int64_t num_empty = 0;
@@ -123,9 +151,9 @@ std::vector<std::string> ColumnMappedTextInstructionDataset::findings() const {
     if (has_question(i)) continue;
     if (++num_empty == 1) first = source_.origin(i);
   }
-  if (num_empty == 0) return {};
-  return {cat(first, ": column '", *column, "' is empty here, and in ", num_empty, " of the first ",
-              num_rows, " rows; answers to nothing are trained on")};
+  if (num_empty == 0) return std::nullopt;
+  return cat(first, ": column '", *column, "' is empty here, and in ", num_empty, " of the first ",
+             num_rows, " rows; answers to nothing are trained on");
 }
 
 Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {
@@ -172,6 +200,8 @@ Sample ColumnMappedTextInstructionDataset::format_row(int64_t index) const {
     if (const std::string* text = text_column(row, *column, source_, index)) prompt += *text + " ";
   }
   if (prompt.size() <= 1 && !chat_) {  // a chat template writes an empty message too
+    const std::optional<std::string>& question = config_.column_mapping.question;
+    if (question) required_column(row, *question, source_, index);
     throw InputError(cat(source_.origin(index), ": question and context are empty"));
   }
   const std::string& answer_column = *config_.column_mapping.answer;

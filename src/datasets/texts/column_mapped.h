@@ -105,6 +105,9 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   std::vector<std::string> findings() const;
 
  private:
+  std::optional<std::string> find_empty_questions() const;
+  /// Says that the model would never end its answers.
+  std::optional<std::string> find_lack_of_end() const;
   /// Long runs of rows without a label, so that each is looked at a few times and not once from
   /// every row in it. May be used by several threads at once.
   class RowRuns final {

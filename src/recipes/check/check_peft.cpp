@@ -1,6 +1,8 @@
 #include "recipes/check/check_peft.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "core/file.h"
 #include "models/catalog.h"
@@ -30,7 +32,10 @@ void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnost
     const std::string fault = peft::find_adapter_fault(*folder, *recipe.peft, model);
     if (!fault.empty()) diagnostics.error(place, fault);
     const std::string base = peft::read_adapter_config(*folder).base;
-    if (!base.empty() && !recipe.model.source.empty() && base != recipe.model.source) {
+    std::error_code unlike;  // names of the hub are no files
+    const bool is_one = base == recipe.model.source ||
+                        std::filesystem::equivalent(base, recipe.model.source, unlike);
+    if (!base.empty() && !recipe.model.source.empty() && !is_one) {
       diagnostics.warning(
           place, cat("the adapter was made for ", base, ", the model is ", recipe.model.source));
     }

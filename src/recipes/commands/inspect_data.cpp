@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/output_file.h"
 #include "core/reporter.h"
+#include "datasets/samples/answer_end.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
 #include "recipes/commands/sample_lines.h"
@@ -142,14 +143,8 @@ struct Totals {
     const int64_t length = sample.num_attended + std::ssize(sample.source_ids);
     num_tokens += length;
     lengths.push_back(length);
-    std::vector<int64_t> labels = sample.labels;
-    std::erase(labels, kIgnoreIndex);
-    num_labels += std::ssize(labels);
-    // Behind the special token that ends a turn some templates write a line's end.
-    constexpr int64_t kNumEnding = 2;
-    const auto last = labels.end() - std::min(kNumEnding, std::ssize(labels));
-    const auto is_special = [&](int64_t label) { return encoder.is_special(label); };
-    if (std::none_of(last, labels.end(), is_special)) ++num_without_end;
+    num_labels += std::ssize(sample.labels) - std::ranges::count(sample.labels, kIgnoreIndex);
+    if (!datasets::ends_with_special(sample.labels, encoder)) ++num_without_end;
     if (sample.row != index || !sample.has_label()) ++num_without_label;
     if (sample.has_merged_border) ++num_merged_borders;
     if (sample.num_cut > 0) ++num_samples_cut;

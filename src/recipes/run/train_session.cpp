@@ -101,6 +101,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
   for (const std::string& line : lines) context.reporter->info(line);
+  const std::string early = early_end_text(recipe, scheduler_);
+  if (!early.empty()) context.reporter->warning(early);
   if (teacher_) context.reporter->info(teacher_->describe());
   context_.times->end("logs");
 }
