@@ -13,6 +13,7 @@
 #include "peft/adapter_keys.h"
 #include "peft/module_matcher.h"
 #include "peft/quantize_base.h"
+#include "peft/saved_modules.h"
 #include "peft/tensor_names.h"
 #include "tensor/dtype.h"
 
@@ -194,110 +195,6 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
     if (!is_idle(pattern)) continue;
     findings.push_back({"exclude_modules", text_of(pattern), PeftFinding::Kind::kWarning, pattern});
   }
-}
-
-/// The modules that a name of modules_to_save means: it is the last parts of their names, or a
-/// pattern for the whole of one. A head that is the embedding means the embedding.
-class SavedModules final {
- public:
-  explicit SavedModules(const models::CausalLM& model) : model_(model) {
-    const Json hf_config = model.hf_config();
-    for (const tensor::ParameterPart& part : model.key_map()) {
-      for (size_t dot = part.name.rfind('.'); dot != std::string::npos && dot > 0;
-           dot = part.name.rfind('.', dot - 1)) {
-        add(part.name.substr(0, dot), hf_config);
-      }
-    }
-    const nn::ParallelPlan plan = model.parallel_plan();
-    if (!plan.head.empty() || !model.class_head().empty()) return;
-    for (const tensor::ParameterPart& part : model.key_map()) {
-      if (part.parameter != cat(plan.embedding, kWeight)) continue;
-      all_[without_suffix(part.name, kWeight)].push_back(
-          models::name_in_files(hf_config, "lm_head"));
-    }
-  }
-
-  std::vector<std::string> find(const std::string& name) const {
-    std::vector<std::string> found;
-    for (const auto& [module, names] : all_) {
-      const bool is_meant = std::ranges::any_of(names, [&](const std::string& each) {
-        return each == name || each.ends_with(cat(".", name)) || wildcard_match(name, each);
-      });
-      // What is below a module that is meant is meant with it.
-      if (is_meant && !is_of_modules(module, found)) found.push_back(module);
-    }
-    return found;
-  }
-
-  /// Why modules cannot be trained whole; "" if they can.
-  std::string fault(const std::vector<std::string>& modules) const {
-    std::map<std::string, std::string> apart;  // a tensor outside by its parameter
-    for (const tensor::ParameterPart& part : model_.key_map()) {
-      if (!is_of_modules(part.name, modules)) apart.emplace(part.parameter, part.name);
-    }
-    for (const tensor::ParameterPart& part : model_.key_map()) {
-      const auto other = apart.find(part.parameter);
-      if (other == apart.end() || !is_of_modules(part.name, modules)) continue;
-      return cat(part.name, " and ", other->second,
-                 " are one matrix here: training one of them alone whole is not in this version");
-    }
-    return "";
-  }
-
- private:
-  void add(const std::string& module, const Json& hf_config) {
-    if (!all_.contains(module)) all_[module] = models::names_in_recipes(hf_config, module);
-  }
-
-  const models::CausalLM& model_;
-  std::map<std::string, std::vector<std::string>> all_;  // names in recipes, by those in files
-};
-
-/// Whether modules hold the embedding of a model whose head it is.
-bool ties_embedding_of(const models::CausalLM& model, const std::vector<std::string>& modules) {
-  const std::string embedding = cat(model.parallel_plan().embedding, kWeight);
-  return std::ranges::any_of(model.key_map(), [&](const tensor::ParameterPart& part) {
-    return part.parameter == embedding && is_of_modules(part.name, modules);
-  });
-}
-
-/// Finds the modules of modules_to_save, but for a classifier's head, and mistakes in it.
-std::vector<std::string> saved_modules_of(const models::CausalLM& model, const PeftConfig& config,
-                                          std::vector<PeftFinding>& findings) {
-  std::vector<std::string> saved;
-  if (config.modules_to_save.empty()) return saved;
-  const SavedModules modules(model);
-  const std::vector<std::string> head = model.class_head();
-  for (const std::string& name : config.modules_to_save) {
-    std::vector<std::string> found = modules.find(name);
-    if (found.empty()) {
-      findings.push_back({"modules_to_save",
-                          cat("no module of the model has a name that ends in '", name,
-                              "'; embed_tokens and lm_head are the usual ones"),
-                          PeftFinding::Kind::kError, name});
-    }
-    for (std::string& module : found) {
-      const bool is_known =
-          std::ranges::find(saved, module) != saved.end() || is_of_modules(cat(module, "."), head);
-      if (!is_known) saved.push_back(std::move(module));
-    }
-  }
-  const std::vector<std::string> named = saved;
-  std::erase_if(saved, [&](const std::string& module) { return is_of_modules(module, named); });
-  const bool is_tied = model.parallel_plan().head.empty() && head.empty();
-  for (const std::string& module : saved) {
-    if (!is_tied || module.ends_with("embed_tokens") || !ties_embedding_of(model, {module})) {
-      continue;
-    }
-    findings.push_back({"modules_to_save",
-                        cat("PEFT ties no head to an embedding called ", module,
-                            ": it has the head as the base has it; merge-lora ties them"),
-                        PeftFinding::Kind::kWarning});
-  }
-  if (const std::string fault = modules.fault(saved); !fault.empty()) {
-    findings.push_back({"modules_to_save", fault, PeftFinding::Kind::kUnsupported});
-  }
-  return saved;
 }
 
 struct ChosenExperts {
@@ -585,7 +482,7 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
                                                         chosen.pattern, ": leave it out of one")});
       return choice;
     }
-    if (chosen.layer.linear == nullptr && ties_embedding_of(model, choice.saved)) {
+    if (chosen.layer.linear == nullptr && holds_embedding(model, choice.saved)) {
       choice.findings.push_back({"modules_to_save",
                                  "the head is the embedding, which is to be trained whole: it gets "
                                  "no adapter beside that in this version",
