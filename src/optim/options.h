@@ -32,7 +32,8 @@ struct ParamGroupOverride {
 /// What `param_group_overrides` takes, of every optimizer.
 inline constexpr const char* kOverridesText =
     "a list of pattern (a regular expression of Python's, searched in parameters' names), lr_mult "
-    "and wd_mult, which multiply their learning rate and weight decay";
+    "and wd_mult, which multiply their learning rate and weight decay; the first that fits a "
+    "parameter acts";
 
 /// How float32 values of 16-bit parameters are kept between steps.
 enum class MasterWeights {

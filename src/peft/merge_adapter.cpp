@@ -408,7 +408,8 @@ class MergedSource final : public checkpoint::TensorSource {
       }
       saved_[*own] = entry;
     }
-    const auto tied = tied_embedding();
+    const bool has_head = num_labels_ == 0 && !models::is_classifier(base_.config());
+    const auto tied = has_head ? tied_embedding() : std::nullopt;
     const auto embedding = tied ? checkpoint::find_name(base_, *tied) : std::nullopt;
     if (!embedding || !saved_.contains(*embedding) || is_head_apart_) return;
     const std::string head = models::name_in_files(base_.config(), "lm_head") + ".weight";

@@ -20,10 +20,10 @@ using testing::Not;
 TEST(ReportCommandTest, ARunIsReportedAndWatched) {
   const test::TemporaryDirectory folder;
   const std::string place = folder.file("a <b>");
-  const ProgramResult run = run_program({automodel_binary(), "run",
-                                         test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
-                                         cat("--checkpoint.checkpoint_dir=", place),
-                                         "--step_scheduler.max_steps=3", "--optimizer.lr=0.25"});
+  const ProgramResult run = run_program(
+      {automodel_binary(), "run", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
+       cat("--checkpoint.checkpoint_dir=", place), "--step_scheduler.max_steps=3",
+       "--optimizer.lr=0.25", "--dataset.tokenizer.add_eos_token=true"});
   ASSERT_EQ(run.status, 0) << run.err;
   const ProgramResult report = run_program({automodel_binary(), "report", place});
   EXPECT_EQ(report.status, 0) << report.err;

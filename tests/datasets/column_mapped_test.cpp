@@ -135,7 +135,7 @@ TEST(TokenizerEncoderTest, TellsWhereEachTokenEndsInTheText) {
   const Json lines =
       Json::parse_file(automodel::test::source_file("tests/tokenizers/data/lines.json"));
   for (const Json& line : lines.as_array()) {
-    const std::string text = line.as_string();
+    const std::string& text = line.as_string();
     const std::vector<int64_t> ids = encoder->encode(text, false);
     const auto ends = encoder->token_ends(text, ids);
     ASSERT_TRUE(ends) << text;

@@ -287,7 +287,7 @@ TEST(LoaderTest, RefusesTokensOutsideTheVocabulary) {
     EXPECT_STREQ(
         error.what(),
         "data.jsonl:5: token id 4 is outside the model's vocabulary (vocab_size 4); the tokenizer "
-        "belongs to another model");
+        "belongs to another model, or was given tokens that the model has no rows for");
   }
 }
 

@@ -137,7 +137,7 @@ TEST(LrScheduleTest, NamesEverythingThatIsWrong) {
   config.lr_warmup_steps = 100;
   config.min_lr = 1.0;
   try {
-    LrSchedule(config, 1e-5, 0.0, 100);
+    const LrSchedule made(config, 1e-5, 0.0, 100);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_STREQ(

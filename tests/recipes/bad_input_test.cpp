@@ -20,6 +20,8 @@ class BadInputTest : public testing::Test {
   /// As on a machine without a GPU.
   ProgramResult run(std::vector<std::string> more) {
     more.emplace_back("--checkpoint.enabled=false");
+    // Else a warning comes first.
+    more.insert(more.begin(), "--dataset.tokenizer.add_eos_token=true");
     ProgramResult result =
         test::run_program(test::smoke_run(folder_.file("run"), more), {"CUDA_VISIBLE_DEVICES="});
     const size_t mark = result.err.find("| automodel | ");
@@ -82,7 +84,10 @@ TEST_F(BadInputTest, AnEmptyDatasetIsRefused) {
 }
 
 TEST_F(BadInputTest, RowsWithoutALabelTokenAreRefused) {
-  const ProgramResult result = run_on_rows("{\"question\": \"what?\", \"answer\": \"\"}\n");
+  const std::string rows =
+      folder_.write("rows.jsonl", "{\"question\": \"what?\", \"answer\": \"\"}\n");
+  const ProgramResult result =
+      run({cat("--dataset.path_or_dataset_id=", rows), "--dataset.tokenizer.add_eos_token=false"});
   EXPECT_EQ(result.status, 3);
   EXPECT_THAT(result.err, HasSubstr("has a token that counts in the loss"));
 }

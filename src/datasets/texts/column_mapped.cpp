@@ -116,10 +116,14 @@ std::optional<std::string> ColumnMappedTextInstructionDataset::find_lack_of_end(
   constexpr int64_t kNumRowsLookedAt = 20;
   const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
   int64_t num_whole = 0;
-  for (int64_t i = 0; i < num_rows; ++i) {
-    const Sample sample = at(i);
-    if (ends_with_special(sample.labels, encoder_)) return std::nullopt;
-    num_whole += sample.num_cut == 0 ? 1 : 0;
+  try {
+    for (int64_t i = 0; i < num_rows; ++i) {
+      const Sample sample = at(i);
+      if (ends_with_special(sample.labels, encoder_)) return std::nullopt;
+      num_whole += sample.num_cut == 0 ? 1 : 0;
+    }
+  } catch (const InputError&) {
+    return std::nullopt;  // a wrong row is an error when it is due
   }
   if (num_whole == 0) return std::nullopt;
   const std::optional<int64_t> eos = encoder_.eos_token_id();
