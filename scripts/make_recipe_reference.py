@@ -60,6 +60,8 @@ def alternatives(schema):
 
 def type_of(schema):
     """What a value is, in words."""
+    if "$ref" in schema:
+        return "section"
     if "enum" in schema:
         return "one of " + ", ".join(unique(code(value) for value in schema["enum"] if value is not None))
     if "anyOf" in schema:

@@ -29,6 +29,7 @@
 #include "recipes/read/gpt2_builder.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/megatron_section.h"
+#include "recipes/read/mixture_section.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_schema.h"
@@ -102,6 +103,8 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<GlueMrpcConfig>("dataset(mrpc)");
   visit.template operator()<MockSequenceClassificationDatasetConfig>("dataset(drawn_classes)");
   visit.template operator()<TextFileDatasetConfig>("dataset(text_file)");
+  visit.template operator()<ConcatDatasetSection>("dataset(concat)");
+  visit.template operator()<InterleaveDatasetsSection>("dataset(interleave)");
   visit.template operator()<TokenizerSection>("dataset.tokenizer");
   visit.template operator()<DataloaderConfig>("dataloader");
   visit.template operator()<CollaterConfig>("dataloader.collate_fn");

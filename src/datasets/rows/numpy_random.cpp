@@ -127,6 +127,12 @@ void shuffle_by(Words&& words, std::span<T> values) {
 
 }  // namespace
 
+std::function<double()> numpy_uniform(uint64_t seed) {
+  return [random = Pcg64(seed)]() mutable {
+    return static_cast<double>(random.next64() >> 11) * 0x1p-53;
+  };
+}
+
 void NumpyRandomState::shuffle(std::span<int32_t> values) {
   shuffle_by(TwisterWords{random_}, values);
 }

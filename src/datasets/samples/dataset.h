@@ -66,6 +66,10 @@ class Dataset {
 
   /// What it knows of itself, for the record of a run: {"num_samples", ...}.
   virtual Json facts() const { return Json::Object{{"num_samples", size()}}; }
+
+  /// The index of the sample that is shown as the `number`th, in [0, size()), to someone who looks
+  /// at the first ones.
+  virtual int64_t index_to_show(int64_t number) const { return number; }
 };
 
 /// Batches in the order in which this rank trains on them, epoch after epoch. Used from one thread.

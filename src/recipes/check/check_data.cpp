@@ -58,6 +58,22 @@ void check_length(const Recipe& recipe, const DatasetSection& section, Diagnosti
                                            missing, "; automodel plan alone goes by it"));
 }
 
+/// Checks that a dataset by itself has the chat template that it needs, and warns of keys that have
+/// none to act on.
+void check_template_use(const DatasetSection& section, const tokenizers::Tokenizer& tokenizer,
+                        const std::string& folder, Diagnostics& diagnostics) {
+  const datasets::TemplateUse use = section.plan->template_use();
+  datasets::check_template(use, tokenizer.chat_template(), folder);
+  if (use != datasets::TemplateUse::kTokenizersIfAny) return;
+  if (tokenizer.chat_template()) {
+    warn_of_idle_tokens(section, diagnostics);
+  } else if (const Node* key = section.node.find("use_hf_chat_template")) {
+    diagnostics.warning_at_key(
+        *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
+                  " has no chat template; rows are trained as they are"));
+  }
+}
+
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
 void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                      Diagnostics& diagnostics) {
@@ -80,15 +96,8 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                             tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
     datasets::check_added_tokens(tokenizer, section.encoder_options);
-    const datasets::TemplateUse use = section.plan->template_use();
-    datasets::check_template(use, tokenizer.chat_template(), folder);
-    if (use != datasets::TemplateUse::kTokenizersIfAny) return;
-    if (tokenizer.chat_template()) {
-      warn_of_idle_tokens(section, diagnostics);
-    } else if (const Node* key = section.node.find("use_hf_chat_template")) {
-      diagnostics.warning_at_key(
-          *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
-                    " has no chat template; rows are trained as they are"));
+    for (const DatasetSection* single : section.single_sections()) {
+      check_template_use(*single, tokenizer, folder, diagnostics);
     }
   } catch (const UnsupportedError& error) {
     diagnostics.unsupported(section.node, error.what());
@@ -205,9 +214,9 @@ void check_split_of_files(const DatasetSection& section, Diagnostics& diagnostic
   }
 }
 
-void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+/// Checks the files and options of a dataset by itself.
+void check_rows(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
-  check_loader(recipe, section, diagnostics);
   check_drawn_tokens(recipe, section, diagnostics);
   try {
     if (const auto note = section.plan->check()) {
@@ -298,9 +307,12 @@ void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& di
   if (recipe.tool_calls) sections.push_back(&recipe.tool_calls->data);
   for (const DatasetSection* section : sections) {
     Diagnostics found = diagnostics;
-    check_dataset(recipe, *section, found);
-    check_positions(recipe, *section, found);
-    check_length(recipe, *section, found);
+    if (section->plan != nullptr) check_loader(recipe, *section, found);
+    for (const DatasetSection* single : section->single_sections()) {
+      check_rows(recipe, *single, found);
+      check_positions(recipe, *single, found);
+      check_length(recipe, *single, found);
+    }
     const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
     if (has_tokenizer && loads_tokenizers) check_tokenizer(recipe, *section, found);
     add_new_findings(found, diagnostics);

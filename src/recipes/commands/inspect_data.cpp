@@ -249,7 +249,8 @@ std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dat
   totals.are_classified = plan.gives_classes();
   std::vector<std::string> wrong;
   const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));
-  for (int64_t i = 0; i < num_rows; ++i) {
+  for (int64_t number = 0; number < num_rows; ++number) {
+    const int64_t i = dataset.index_to_show(number);
     Sample sample;
     try {
       sample = dataset.at(i);
@@ -284,7 +285,9 @@ std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dat
   }
   if (totals.num_samples > 0) report.totals = totals.lines();
   if (plan.gives_classes()) report.totals.push_back(classes_line(classes, class_counts));
-  report.totals.insert(report.totals.begin(), cat(dataset.size(), " rows; of the first ones:"));
+  const bool shows_parts = plan.parts() != nullptr && !recipe.packing;
+  report.totals.insert(report.totals.begin(), cat(dataset.size(), " rows; of the first ones",
+                                                  shows_parts ? " of each dataset:" : ":"));
   const std::vector<std::string> unread = plan.unread_columns();
   if (!unread.empty())
     report.totals.push_back(cat("columns that nothing reads: ", join(unread, ", ")));

@@ -19,11 +19,28 @@ namespace automodel::recipes {
 
 namespace {
 
-/// A whole number below the dataset section.
-std::optional<int64_t> dataset_number(const Recipe& recipe, const char* key) {
-  const config::Node* node = recipe.dataset.node.find(key);
+/// A whole number of a dataset's section.
+std::optional<int64_t> dataset_number(const DatasetSection& section, const char* key) {
+  const config::Node* node = section.node.find(key);
   if (node == nullptr || !node->is_scalar()) return std::nullopt;
   return node->int_value();
+}
+
+/// The tokens of a dataset's longest samples, as far as its section says.
+std::optional<int64_t> length_of(const DatasetSection& section) {
+  const auto most = section.plan ? section.plan->most_tokens() : std::nullopt;
+  if (most) return most;
+  const auto length = dataset_number(section, "seq_length");
+  return length ? length : dataset_number(section, "seq_len");
+}
+
+/// Those of the recipe's dataset, with `usual` where a section says nothing.
+int64_t longest_sample(const Recipe& recipe, int64_t usual) {
+  int64_t longest = 0;
+  for (const DatasetSection* section : recipe.dataset.single_sections()) {
+    longest = std::max(longest, length_of(*section).value_or(usual));
+  }
+  return longest;
 }
 
 nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
@@ -31,13 +48,8 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
   constexpr int64_t kUsualLength = 2048;
   nn::ActivationShape shape;
   shape.num_sequences =
-      dataset_number(recipe, "batch_size").value_or(recipe.step_scheduler.local_batch_size);
-  shape.sequence_length = std::min(dims.max_positions, kUsualLength);
-  for (const char* key : {"seq_len", "seq_length"}) {
-    if (const auto length = dataset_number(recipe, key)) shape.sequence_length = *length;
-  }
-  const auto most = recipe.dataset.plan ? recipe.dataset.plan->most_tokens() : std::nullopt;
-  if (most) shape.sequence_length = *most;
+      dataset_number(recipe.dataset, "batch_size").value_or(recipe.step_scheduler.local_batch_size);
+  shape.sequence_length = longest_sample(recipe, std::min(dims.max_positions, kUsualLength));
   if (recipe.packing) shape.sequence_length = recipe.packing->pack_size;
   if (place.sequence_length) shape.sequence_length = *place.sequence_length;
   if (recipe.dllm && recipe.dllm->mode == "idlm") shape.sequence_length *= 2;  // and its copy

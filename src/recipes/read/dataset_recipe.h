@@ -37,6 +37,8 @@ struct DataContext {
   datasets::ClassifierFacts classifier = {};  ///< of a model that classifies sequences
 };
 
+struct DatasetSection;
+
 /// A dataset section whose options have been read but whose files have not.
 class DatasetRecipe {
  public:
@@ -94,12 +96,25 @@ class DatasetRecipe {
   /// The upper bound (exclusive) of the tokens that a dataset draws at random.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }
 
+  /// The datasets that a mixture is of, one at least; null for a dataset by itself. A mixture
+  /// answers the questions above for all of them together.
+  virtual const std::vector<DatasetSection>* parts() const { return nullptr; }
+
+  /// Its samples, with random access; null for a stream. Warnings about its rows are told.
+  virtual std::unique_ptr<datasets::Dataset> open(const DataContext& data) const { return nullptr; }
+  /// Whether open() gives samples.
+  virtual bool has_samples() const { return false; }
+
   virtual std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const = 0;
 };
 
 /// Reads the options of a dataset target; returns nullptr after reporting errors in them.
 using DatasetMaker = std::function<std::unique_ptr<DatasetRecipe>(
     const config::Target& target, config::Diagnostics& diagnostics)>;
+
+/// Batches of samples, packed where that is asked.
+std::unique_ptr<datasets::BatchStream> load(std::unique_ptr<const datasets::Dataset> samples,
+                                            const DataContext& data);
 
 /// Every dataset name that a recipe may use.
 config::TargetRegistry<DatasetMaker> dataset_targets();
@@ -115,6 +130,10 @@ struct DatasetSection {
   datasets::EncoderOptions encoder_options;     ///< by the `tokenizer` node's other keys
   config::Node node;  ///< of a validation set with what it has of the training set's
   std::vector<std::string> inherited = {};  ///< its keys that are the training set's
+
+  /// The sections of the datasets by themselves: those of a mixture, and of mixtures in it, or this
+  /// one.
+  std::vector<const DatasetSection*> single_sections() const;
 };
 
 }  // namespace automodel::recipes

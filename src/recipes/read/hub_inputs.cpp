@@ -56,12 +56,8 @@ void add_model(const ModelRecipe& model, HubFetch what, std::vector<HubInput>& i
       model.source_node, {model.source, model.section.cache_dir, model.section.revision}, parts));
 }
 
-void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {
-  if (what == HubFetch::kConfig) return;
-  if (section.tokenizer_name && is_on_hub(section.tokenizer_name->name)) {
-    inputs.push_back(
-        model_input(section.tokenizer_node, *section.tokenizer_name, {hub::ModelPart::kTokenizer}));
-  }
+/// The fetch of the files that a dataset by itself reads.
+void add_rows(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {
   if (section.plan == nullptr) return;
   const auto source = section.plan->source();
   if (!source) return;
@@ -78,6 +74,17 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
                         datasets::fetch_data_cards(hub, source);
                       }
                     }});
+}
+
+void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {
+  if (what == HubFetch::kConfig) return;
+  if (section.tokenizer_name && is_on_hub(section.tokenizer_name->name)) {
+    inputs.push_back(
+        model_input(section.tokenizer_node, *section.tokenizer_name, {hub::ModelPart::kTokenizer}));
+  }
+  for (const DatasetSection* single : section.single_sections()) {
+    add_rows(*single, what, inputs);
+  }
 }
 
 std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {

@@ -9,6 +9,7 @@
 #include "core/is_one_of.h"
 #include "hub/cache.h"
 #include "recipes/read/dataset_recipe.h"
+#include "recipes/read/mixture_section.h"
 #include "recipes/read/new_findings.h"
 #include "recipes/read/read_section.h"
 #include "recipes/read/recipe_paths.h"
@@ -167,9 +168,15 @@ DatasetSection read_dataset(const Node& node, std::vector<std::string> inherited
   section.key = node.key();
   const std::string prefix = "validation_dataset_";
   section.name = section.key.starts_with(prefix) ? section.key.substr(prefix.size()) : "default";
-  section.node = node;
-  read_tokenizer(node, section, diagnostics);
-  const auto target = config::split_target(node, diagnostics);
+  if (node.is_sequence()) {
+    diagnostics.error(node,
+                      "several datasets are one of torch.utils.data.ConcatDataset, or of "
+                      "datasets.interleave_datasets, with this list as its `datasets`");
+    return section;
+  }
+  section.node = with_tokenizer_of_parts(node, diagnostics);
+  read_tokenizer(section.node, section, diagnostics);
+  const auto target = config::split_target(section.node, diagnostics);
   if (!target) return section;
   const auto registry = dataset_targets();
   if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
@@ -177,7 +184,7 @@ DatasetSection read_dataset(const Node& node, std::vector<std::string> inherited
   }
   if (section.plan == nullptr) return section;
   if (!section.plan->takes_special_tokens()) warn_of_idle_tokens(section, diagnostics);
-  const Node* side = node.find_path("tokenizer.truncation_side");
+  const Node* side = section.node.find_path("tokenizer.truncation_side");
   const bool is_own = !is_inherited(section, "tokenizer");
   if (side != nullptr && is_own && !side->is_null() && !section.plan->truncates()) {
     diagnostics.warning_at_key(*side,

@@ -42,6 +42,9 @@ void add_data(Tree& section, std::vector<Tree*>& paths) {
     for (Tree& part : files->children()) add_texts(&part, paths);
   }
   add_folder(section.find("tokenizer"), paths);
+  if (Tree* mixed = section.find("datasets"); mixed != nullptr && mixed->is_sequence()) {
+    for (Tree& part : mixed->children()) add_data(part, paths);
+  }
 }
 
 /// Whether PATH exists as a file or folder, stands for PATH.idx, or is a pattern with a match.

@@ -271,6 +271,7 @@ Json dataset_schema(const char* doc) {
   Json schema = target_schema(dataset_targets(), doc);
   schema["properties"]["tokenizer"] =
       tokenizer_schema("folder with tokenizer.json; absent: the model's");
+  schema["properties"]["datasets"]["items"] = Json::Object{{"$ref", "#/properties/dataset"}};
   return schema;
 }
 

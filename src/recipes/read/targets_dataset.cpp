@@ -17,6 +17,7 @@
 #include "datasets/texts/text_file.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/megatron_section.h"
+#include "recipes/read/mixture_section.h"
 
 namespace automodel::recipes {
 
@@ -24,16 +25,6 @@ namespace {
 
 using config::Diagnostics;
 using config::Target;
-
-/// Batches of samples with random access, packed where that is asked.
-std::unique_ptr<datasets::BatchStream> load(std::unique_ptr<const datasets::Dataset> samples,
-                                            const DataContext& data) {
-  if (data.packing) {
-    samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
-                                                        data.context.reporter);
-  }
-  return std::make_unique<datasets::DataLoader>(std::move(samples), data.loader, data.context);
-}
 
 /// Throws InputError when a dataset draws tokens that the model does not have.
 void check_drawn(int64_t vocab_size, const DataContext& data) {
@@ -132,7 +123,9 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return std::nullopt;
   }
 
-  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+  bool has_samples() const override { return true; }
+
+  std::unique_ptr<datasets::Dataset> open(const DataContext& data) const override {
     auto dataset = make(data);
     if constexpr (requires { dataset->findings(); }) {
       if (data.reads_first_rows) {
@@ -141,7 +134,11 @@ class MapDatasetRecipe final : public DatasetRecipe {
         }
       }
     }
-    return load(std::move(dataset), data);
+    return dataset;
+  }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    return load(open(data), data);
   }
 
  private:
@@ -195,9 +192,15 @@ class MockUnpackedDatasetRecipe final : public DatasetRecipe {
   std::optional<std::string> check() const override { return std::nullopt; }
   std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
 
-  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+  bool has_samples() const override { return true; }
+
+  std::unique_ptr<datasets::Dataset> open(const DataContext& data) const override {
     check_drawn(config_.vocab_size, data);
-    return load(std::make_unique<datasets::MockUnpackedDataset>(config_), data);
+    return std::make_unique<datasets::MockUnpackedDataset>(config_);
+  }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    return load(open(data), data);
   }
 
  private:
@@ -220,11 +223,15 @@ class MockClassifiedRecipe final : public DatasetRecipe {
     datasets::check_drawn_classes(config_, model);
   }
 
-  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+  bool has_samples() const override { return true; }
+
+  std::unique_ptr<datasets::Dataset> open(const DataContext& data) const override {
     check_drawn(config_.vocab_size, data);
-    return load(
-        std::make_unique<datasets::MockSequenceClassificationDataset>(config_, data.classifier),
-        data);
+    return std::make_unique<datasets::MockSequenceClassificationDataset>(config_, data.classifier);
+  }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    return load(open(data), data);
   }
 
  private:
@@ -329,6 +336,25 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
 
 }  // namespace
 
+std::unique_ptr<datasets::BatchStream> load(std::unique_ptr<const datasets::Dataset> samples,
+                                            const DataContext& data) {
+  if (data.packing) {
+    samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
+                                                        data.context.reporter);
+  }
+  return std::make_unique<datasets::DataLoader>(std::move(samples), data.loader, data.context);
+}
+
+std::vector<const DatasetSection*> DatasetSection::single_sections() const {
+  const std::vector<DatasetSection>* const parts = plan == nullptr ? nullptr : plan->parts();
+  if (parts == nullptr) return {this};
+  std::vector<const DatasetSection*> all;
+  for (const DatasetSection& part : *parts) {
+    for (const DatasetSection* section : part.single_sections()) all.push_back(section);
+  }
+  return all;
+}
+
 config::TargetRegistry<DatasetMaker> dataset_targets() {
   config::TargetRegistry<DatasetMaker> registry("dataset");
   using namespace datasets;
@@ -384,6 +410,16 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
                 .doc = "tokenized documents (.bin, .idx) for pretraining",
                 .options = config::schema_of<MegatronSection>()},
                read_megatron);
+  registry.add({.name = "torch.utils.data.ConcatDataset",
+                .aliases = {"torch.utils.data.dataset.ConcatDataset", "ConcatDataset"},
+                .doc = "several datasets, one after another",
+                .options = config::schema_of<ConcatDatasetSection>()},
+               read_concatenated);
+  registry.add({.name = "datasets.interleave_datasets",
+                .aliases = {"datasets.combine.interleave_datasets", "interleave_datasets"},
+                .doc = "several datasets in turn, or drawn by their chances",
+                .options = config::schema_of<InterleaveDatasetsSection>()},
+               read_interleaved);
   add_unsupported(registry);
   return registry;
 }
