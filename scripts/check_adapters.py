@@ -70,7 +70,7 @@ CASES = {
     ),
     "modules that PEFT saved": (
         os.path.join(GOLDEN, "qwen3_tied"), "mock_pretrain",
-        ["--checkpoint.enabled=true", "--peft.dim=4", "--peft.alpha=12", "--peft.modules_to_save=['embed_tokens','norm']"],
+        ["--checkpoint.enabled=true", "--peft.dim=4", "--peft.alpha=12", "--peft.modules_to_save=['embed_tokens','model.norm']"],
     ),
 }
 # Adapters of PEFT's with modules that it saves whole, which merge-lora takes: base, modules, whether the head stays tied.
@@ -81,6 +81,9 @@ SAVED = [
     ("qwen3_tied", ["lm_head"], False),
     ("qwen3_tied", ["embed_tokens", "lm_head"], False),
     ("gpt2", ["wte"], False),
+    ("gpt2", ["wte"], True),
+    ("llama_default", ["embed_tokens", "lm_head"], True),
+    ("llama_default", ["norm"], False),
 ]
 # Options of the adapter of PEFT's that a case begins with.
 FIRST = {

@@ -119,6 +119,8 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// Initial values of every parameter, by upstream's rules.
   virtual std::vector<ParameterInit> initial_values() const = 0;
   virtual nn::ParallelPlan parallel_plan() const = 0;
+  /// Whether the head is the embedding's matrix, in the whole model also where this is a stage.
+  virtual bool is_head_tied() const { return parallel_plan().head.empty(); }
   virtual ModelDims dims() const = 0;
   /// Bytes of one micro-batch's intermediate tensors, for memory plans.
   virtual nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const = 0;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "moe/moe_config.h"
 
@@ -14,6 +15,9 @@ struct Routing {
   at::Tensor expert_ids;  ///< [T, k] int64; -1: none
   at::Tensor weights;     ///< [T, k], dtype of x; differentiable
 };
+
+/// The parameter of a router that is added to the scores by which experts are chosen.
+inline constexpr std::string_view kCorrectionName = "e_score_correction_bias";
 
 /// Sums a float32 tensor in place over the ranks that have parts of the same sequences, all of
 /// which call it. Empty: there are no such ranks.
@@ -30,6 +34,9 @@ class CountingRouter : public torch::nn::Module {
   void set_sum_over_sequence(SumOverSequence sum) { sum_over_sequence_ = std::move(sum); }
   /// Makes every expert get the same number of tokens from now on (upstream's FakeBalancedGate).
   void use_fake_balanced_gate() { config_.fake_balanced_gate = true; }
+  /// Keeps the correction of the scores (kCorrectionName) as it is in every step.
+  void keep_correction() { keeps_correction_ = true; }
+  bool keeps_correction() const { return keeps_correction_; }
 
   /// Tokens of this rank per expert in training forwards since the last call, float32 [E]; a
   /// forward that is repeated in backward counts once.
@@ -66,6 +73,7 @@ class CountingRouter : public torch::nn::Module {
 
   MoEConfig config_;
   std::string name_;
+  bool keeps_correction_ = false;
   double aux_loss_scale_ = 0;
   SumOverSequence sum_over_sequence_;
   at::Tensor load_;      // float32 [E], on the device of the ids

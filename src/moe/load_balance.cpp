@@ -42,11 +42,12 @@ std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor
   for (const auto& item : model.named_modules("", false)) {
     auto* router = dynamic_cast<CountingRouter*>(item.value().get());
     if (router == nullptr) continue;
-    const std::string bias = cat(item.key(), ".e_score_correction_bias");
+    const std::string bias = cat(item.key(), ".", kCorrectionName);
     const auto own = router->named_parameters(false);
     const at::Tensor* const weight = own.find("weight");
     const bool is_frozen = weight != nullptr && !weight->requires_grad();
-    const bool is_corrected_here = is_corrected(router->config()) && !is_frozen;
+    const bool is_kept = is_frozen || router->keeps_correction();
+    const bool is_corrected_here = is_corrected(router->config()) && !is_kept;
     routers.push_back({router, is_corrected_here ? name_of(bias, keys) : ""});
   }
   return routers;

@@ -49,7 +49,7 @@ Router::Router(const MoEConfig& config, std::string name, at::ScalarType dtype)
   }
   if (config.has_correction_bias) {
     e_score_correction_bias_ = register_parameter(
-        "e_score_correction_bias", placeholder({config.n_routed_experts}, at::kFloat), false);
+        std::string(kCorrectionName), placeholder({config.n_routed_experts}, at::kFloat), false);
   }
   if (config.num_hashed_tokens > 0) {
     tid2eid_ = register_parameter(

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "models/catalog.h"
+#include "peft/adapter_keys.h"
 #include "peft/tensor_names.h"
 #include "tensor/dtype.h"
 
@@ -266,7 +267,7 @@ AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     }
   }
   set_base_copies_apart();
-  if (read_adapter_config(folder).ensure_weight_tying) drop_tied_head();
+  if (read_adapter_config(folder).ensure_weight_tying) settle_tied_head(hf_config);
 }
 
 std::string AdapterFile::name_in_modules(const checkpoint::TensorEntry& entry) {
@@ -283,13 +284,18 @@ bool AdapterFile::are_twins(const checkpoint::TensorEntry& a, const checkpoint::
          at::equal(file_.read(a.name), file_.read(b.name));
 }
 
-void AdapterFile::drop_tied_head() {
+void AdapterFile::settle_tied_head(const Json& hf_config) {
   const auto named = [&](bool (*is_it)(std::string_view)) {
     return std::ranges::find_if(entries_, [&](const auto& entry) { return is_it(entry.first); });
   };
   const auto head = named(checkpoint::is_head_name);
   const auto embedding = named(checkpoint::is_embedding_name);
-  if (head == entries_.end() || embedding == entries_.end()) return;
+  if (embedding == entries_.end() || !has_tied_head(hf_config)) return;
+  if (head == entries_.end()) {
+    // PEFT ties modules of this name alone, whatever ensure_weight_tying says of others.
+    ties_head_ = embedding->first.ends_with("embed_tokens.weight");
+    return;
+  }
   const bool are_one =
       head->second->shape == embedding->second->shape &&
       at::equal(file_.read(head->second->name), file_.read(embedding->second->name));
@@ -299,6 +305,7 @@ void AdapterFile::drop_tied_head() {
                          "' differ, and ensure_weight_tying says that they are one"));
   }
   entries_.erase(head);
+  ties_head_ = true;
 }
 
 void AdapterFile::set_base_copies_apart() {

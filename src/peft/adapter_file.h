@@ -75,6 +75,10 @@ class AdapterFile final {
     return base_copies_;
   }
 
+  /// Whether a head that is the base's embedding is the saved one, as of an adapter that keeps them
+  /// tied; else it is as the base has it, or an entry by itself.
+  bool ties_head() const { return ties_head_; }
+
   /// Null when there is none.
   const checkpoint::TensorEntry* find(const std::string& name) const;
 
@@ -92,14 +96,16 @@ class AdapterFile final {
   bool are_twins(const checkpoint::TensorEntry& a, const checkpoint::TensorEntry& b,
                  const Json& hf_config) const;
   void set_base_copies_apart();
-  /// Forgets the copy of a tied embedding that PEFT writes under the name of the head.
-  void drop_tied_head();
+  /// Finds out what becomes of a head that is the base's embedding, and forgets the copy of a saved
+  /// embedding that PEFT writes under the name of the head.
+  void settle_tied_head(const Json& hf_config);
 
   checkpoint::SafetensorsFile file_;
   ExpertLayout newest_;                 // PEFT's of today
   std::optional<ExpertLayout> stated_;  // the layout that the folder states
   std::map<std::string, const checkpoint::TensorEntry*> entries_;
   std::map<std::string, const checkpoint::TensorEntry*> base_copies_;
+  bool ties_head_ = false;
 };
 
 /// Where an adapter's part is in a file, and what is wrong with it there.

@@ -355,12 +355,12 @@ std::string find_adapter_fault(const std::string& folder, const PeftConfig& conf
   const tensor::KeyMap keys = folder_keys(model);
   std::string fault = scale_fault(there, config);
   if (fault.empty()) fault = expert_scale_fault(there, config, keys, model.hf_config());
-  if (fault.empty() && !there.ensure_weight_tying && !tied_saved_embedding(model).empty()) {
+  const AdapterFile file(folder, model.hf_config());
+  if (fault.empty() && !file.ties_head() && !tied_saved_embedding(model).empty()) {
     fault =
-        "its head stays as the base has it while its embedding is another "
-        "(ensure_weight_tying is not true), and here they are one";
+        "its head stays as the base has it while its embedding is another, and here they are one";
   }
-  if (fault.empty()) fault = tensors_fault(AdapterFile(folder, model.hf_config()), keys);
+  if (fault.empty()) fault = tensors_fault(file, keys);
   return fault.empty() ? "" : cat("the adapter in ", folder, " does not fit: ", fault);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "models/catalog.h"
 #include "peft/quantize_base.h"
 #include "peft/tensor_names.h"
 
@@ -42,10 +43,17 @@ tensor::KeyMap folder_keys(const models::CausalLM& model) {
   return keys;
 }
 
+bool has_tied_head(const Json& hf_config) {
+  if (!models::find_family(hf_config).is_known || !models::check_config(hf_config).empty()) {
+    return hf_config.get("tie_word_embeddings", true);
+  }
+  const auto model = models::build_causal_lm(hf_config, at::kFloat);
+  return model->is_head_tied() && model->class_head().empty();
+}
+
 std::string tied_saved_embedding(const models::CausalLM& model) {
-  const nn::ParallelPlan plan = model.parallel_plan();
-  if (!plan.head.empty() || !model.class_head().empty()) return "";
-  const std::string embedding = cat(plan.embedding, ".weight");
+  if (!model.is_head_tied() || !model.class_head().empty()) return "";
+  const std::string embedding = cat(model.parallel_plan().embedding, ".weight");
   const std::vector<std::string> saved = model.saved_modules();
   for (const tensor::ParameterPart& part : model.key_map()) {
     if (part.parameter == embedding && is_of_modules(part.name, saved)) return part.name;

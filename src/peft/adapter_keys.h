@@ -19,6 +19,9 @@ tensor::KeyMap adapter_keys(const models::CausalLM& model);
 /// are trained whole beside them.
 tensor::KeyMap folder_keys(const models::CausalLM& model);
 
+/// Whether the head of a model with this configuration is its embedding.
+bool has_tied_head(const Json& hf_config);
+
 /// The embedding's tensor where that is the head too and is trained whole beside adapters; else "".
 std::string tied_saved_embedding(const models::CausalLM& model);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "models/catalog.h"
@@ -432,6 +433,33 @@ class LayerAdapter final {
   nn::LoraOptions options_;
 };
 
+/// Leaves of what is trained the parameters of these modules alone.
+void freeze_all_but(models::CausalLM& model, const std::vector<std::string>& modules) {
+  std::set<std::string> trained;
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (is_of_modules(part.name, modules)) trained.insert(part.parameter);
+  }
+  for (auto& item : model.named_parameters()) {
+    if (!trained.contains(item.key())) item.value().set_requires_grad(false);
+  }
+}
+
+/// Adds a finding for experts that get adapters and are to be trained whole, all or a part of them.
+bool are_chosen_twice(const ChosenExperts& chosen, const models::CausalLM& model,
+                      PeftChoice& choice) {
+  const std::string experts = cat(chosen.experts.name, ".");
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (!part.parameter.starts_with(experts) || !is_of_modules(part.name, choice.saved)) continue;
+    choice.findings.push_back(
+        {"modules_to_save", cat(chosen.experts.name,
+                                " is to be trained whole, and gets an adapter "
+                                "by ",
+                                chosen.pattern, ": leave it out of one")});
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 /// ", rank_pattern {q_proj: 16}"; "" for none.
@@ -470,6 +498,7 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
     check_experts(config, experts[0].experts.experts->config(), choice.findings);
   }
   for (const ChosenExperts& chosen : experts) {
+    if (are_chosen_twice(chosen, model, choice)) return choice;
     const moe::MoEConfig& moe = chosen.experts.experts->config();
     choice.modules.push_back(
         {chosen.experts.name, chosen.pattern, moe.expert_dim(), moe.expert_width()});
@@ -521,14 +550,7 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   const std::vector<Chosen> chosen = chosen_layers(model, matcher, choice.saved);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   model.set_saved_modules(choice.saved);
-  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
-  auto parameters = model.named_parameters();
-  const std::vector<std::string> whole = model.saved_modules();
-  for (const tensor::ParameterPart& part : model.key_map()) {
-    if (is_of_modules(part.name, whole)) {
-      parameters[part.parameter].set_requires_grad(true);
-    }
-  }
+  freeze_all_but(model, model.saved_modules());
   const LayerAdapter adapter(model, config, dtype);
   tensor::KeyMap keys;
   std::vector<models::ParameterInit> inits;

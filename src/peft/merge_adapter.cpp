@@ -292,8 +292,7 @@ class MergedSource final : public checkpoint::TensorSource {
     if (const auto tied = is_head ? tied_embedding() : std::nullopt) {
       const auto embedding = checkpoint::find_name(base_, *tied);
       if (!embedding) {
-        faults.push_back(cat("the base's embedding is its tied head, ", module, ".weight, alone, ",
-                             "and the merged model needs both: save the base with its embedding"));
+        faults.push_back(head_alone_text(module + ".weight"));
         return;
       }
       if (!name) {
@@ -389,15 +388,32 @@ class MergedSource final : public checkpoint::TensorSource {
     }
   }
 
+  static std::string head_alone_text(const std::string& head) {
+    return cat("the base's embedding is its tied head, ", head, ", alone, and the merged model ",
+               "needs both: save the base with its embedding");
+  }
+
   /// Takes the modules that the adapter has whole.
   void add_saved_modules(std::vector<std::string>& faults) {
     for (const auto& [name, entry] : file_.entries()) {
       if (is_adapter_tensor(name) || class_head_.contains(name) || !is_saved(name)) continue;
       const bool is_head = checkpoint::is_head_name(name);
       std::optional<std::string> own = checkpoint::find_name(base_, name);
-      if (const auto tied = is_head ? tied_embedding() : std::nullopt) {
+      const auto tied = !is_head && own ? std::nullopt : tied_embedding();
+      if (is_head && tied) {
         is_head_apart_ = true;
         if (!own) own = make_head(name, *tied);
+        if (!checkpoint::find_name(base_, *tied)) {
+          faults.push_back(head_alone_text(name));
+          continue;
+        }
+      }
+      if (!own && tied == name) {  // which the base has as its head alone
+        own = checkpoint::find_name_or_tied(base_, name);
+        if (own && !file_.ties_head()) {
+          faults.push_back(head_alone_text(*own));
+          continue;
+        }
       }
       const auto place = own ? base_.find(*own == head_ ? head_from_ : *own) : std::nullopt;
       if (!place || place->entry->shape != entry->shape) {
@@ -414,7 +430,7 @@ class MergedSource final : public checkpoint::TensorSource {
     if (!embedding || !saved_.contains(*embedding) || is_head_apart_) return;
     const std::string head = models::name_in_files(base_.config(), "lm_head") + ".weight";
     const auto own = checkpoint::find_name(base_, head);
-    if (config_.ensure_weight_tying) {
+    if (file_.ties_head()) {
       if (own) saved_[*own] = saved_.at(*embedding);
       return;
     }

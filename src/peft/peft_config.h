@@ -77,8 +77,8 @@ struct PeftConfig {
         field("adapter_name_or_path", &S::adapter_name_or_path,
               "folder of an adapter to start from, in Hugging Face PEFT's format"),
         field("modules_to_save", &S::modules_to_save,
-              "modules that are trained whole beside the adapters and saved with them, by the last "
-              "parts of their names: [embed_tokens, lm_head]")
+              "modules that are trained whole beside the adapters and saved with them, by the ends "
+              "of their names: [embed_tokens, lm_head]")
             .or_one()};
   }
 };

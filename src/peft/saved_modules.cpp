@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kWeightEnd = ".weight";
 
-/// The modules that a name of modules_to_save means: it is the last parts of their names, or a
-/// pattern for the whole of one. A head that is the embedding means the embedding.
+/// The modules that a name of modules_to_save means: their names end with it, as for PEFT, or it is
+/// a pattern for the whole of one. A head that is the embedding means the embedding.
 class SavedModules final {
  public:
   explicit SavedModules(const models::CausalLM& model) : model_(model) {
@@ -27,10 +27,10 @@ class SavedModules final {
         add(part.name.substr(0, dot), hf_config);
       }
     }
-    const nn::ParallelPlan plan = model.parallel_plan();
-    if (!plan.head.empty() || !model.class_head().empty()) return;
+    if (!model.is_head_tied() || !model.class_head().empty()) return;
+    const std::string embedding = cat(model.parallel_plan().embedding, kWeightEnd);
     for (const tensor::ParameterPart& part : model.key_map()) {
-      if (part.parameter != cat(plan.embedding, kWeightEnd)) continue;
+      if (part.parameter != embedding) continue;
       all_[without_suffix(part.name, kWeightEnd)].push_back(
           models::name_in_files(hf_config, "lm_head"));
     }
@@ -40,7 +40,7 @@ class SavedModules final {
     std::vector<std::string> found;
     for (const auto& [module, names] : all_) {
       const bool is_meant = std::ranges::any_of(names, [&](const std::string& each) {
-        return each == name || each.ends_with(cat(".", name)) || wildcard_match(name, each);
+        return each.ends_with(name) || wildcard_match(name, each);
       });
       // What is below a module that is meant is meant with it.
       if (is_meant && !is_of_modules(module, found)) found.push_back(module);
@@ -50,6 +50,15 @@ class SavedModules final {
 
   /// Why modules cannot be trained whole; "" if they can.
   std::string fault(const std::vector<std::string>& modules) const {
+    const auto parameters = model_.named_parameters();
+    for (const tensor::ParameterPart& part : model_.key_map()) {
+      if (!is_of_modules(part.name, modules) || parameters[part.parameter].requires_grad()) {
+        continue;
+      }
+      return cat(part.name,
+                 " is no parameter that is trained: training a module whole that has "
+                 "one is not in this version");
+    }
     std::map<std::string, std::string> apart;  // a tensor outside by its parameter
     for (const tensor::ParameterPart& part : model_.key_map()) {
       if (!is_of_modules(part.name, modules)) apart.emplace(part.parameter, part.name);
@@ -73,6 +82,31 @@ class SavedModules final {
 };
 
 }  // namespace
+
+std::vector<std::string> unloadable_saved_modules(const models::CausalLM& model,
+                                                  const std::vector<std::string>& modules) {
+  std::string list, experts;  // the first of them
+  for (const std::string& module : modules) {
+    for (const tensor::ParameterPart& part : model.key_map()) {
+      if (!is_of_modules(part.name, {module})) continue;
+      if (list.empty() && is_digit(part.name[module.size() + 1])) list = module;
+      // "layers.0.mlp.experts.1.up_proj.weight"
+      const size_t end = part.name.find(".experts.");
+      if (experts.empty() && end != std::string::npos) experts = part.name.substr(0, end + 8);
+    }
+  }
+  std::vector<std::string> texts;
+  if (!list.empty()) {
+    texts.push_back(cat("PEFT takes no list of modules, such as ", list,
+                        ", in modules_to_save, and does not load the adapter's folder; merge-lora "
+                        "does"));
+  }
+  if (!experts.empty()) {
+    texts.push_back(cat("PEFT does not load experts that are trained whole (", experts,
+                        "), which transformers stacks; merge-lora does"));
+  }
+  return texts;
+}
 
 bool holds_embedding(const models::CausalLM& model, const std::vector<std::string>& modules) {
   const std::string embedding = cat(model.parallel_plan().embedding, kWeightEnd);
@@ -103,14 +137,14 @@ std::vector<std::string> saved_modules_of(const models::CausalLM& model, const P
   }
   const std::vector<std::string> named = saved;
   std::erase_if(saved, [&](const std::string& module) { return is_of_modules(module, named); });
-  const bool is_tied = model.parallel_plan().head.empty() && head.empty();
+  const bool is_tied = model.is_head_tied() && head.empty();
   for (const std::string& module : saved) {
     if (!is_tied || module.ends_with("embed_tokens") || !holds_embedding(model, {module})) {
       continue;
     }
     findings.push_back({"modules_to_save",
                         cat("PEFT ties no head to an embedding called ", module,
-                            ": it has the head as the base has it; merge-lora ties them"),
+                            ": trained on there, the two go apart"),
                         PeftFinding::Kind::kWarning});
   }
   if (const std::string fault = modules.fault(saved); !fault.empty()) {

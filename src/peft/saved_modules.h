@@ -13,6 +13,10 @@ namespace automodel::peft {
 std::vector<std::string> saved_modules_of(const models::CausalLM& model, const PeftConfig& config,
                                           std::vector<PeftFinding>& findings);
 
+/// What PEFT does not load of modules that are trained whole, a text each, though merge-lora does.
+std::vector<std::string> unloadable_saved_modules(const models::CausalLM& model,
+                                                  const std::vector<std::string>& modules);
+
 /// Whether modules hold the embedding of a model.
 bool holds_embedding(const models::CausalLM& model, const std::vector<std::string>& modules);
 

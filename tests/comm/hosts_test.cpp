@@ -33,13 +33,13 @@ void expect_on_hosts(int num_ranks, int num_on_host, const std::function<void(Wo
   EXPECT_EQ(result.errors, std::vector<std::string>(static_cast<size_t>(num_ranks)));
 }
 
-/// Ranks whose hosts are namespaces of one machine, with a network interface or without.
-void expect_soon_met(const std::string& interface) {
+/// Ranks whose hosts are namespaces of one machine, each with a network interface or without.
+void expect_soon_met(const std::vector<std::string>& interfaces) {
   RanksOptions options = on_hosts(1);
   options.timeout_seconds = 30;
-  options.adjust = [move = options.adjust, interface](int process, WorldOptions& world) {
+  options.adjust = [move = options.adjust, interfaces](int process, WorldOptions& world) {
     move(process, world);
-    world.network_interface = interface;
+    world.network_interface = interfaces[static_cast<size_t>(process)];
   };
   const double begin = monotonic_seconds();
   const RanksResult result = run_ranks(
@@ -49,11 +49,15 @@ void expect_soon_met(const std::string& interface) {
 }
 
 TEST(HostsStartTest, WaitsForNobodyWhereAnInterfaceIsNamed) {
-  expect_soon_met("lo");
+  expect_soon_met({"lo", "lo"});
+}
+
+TEST(HostsStartTest, WaitsForNobodyWhereAnInterfaceIsNamedOnOneHostAlone) {
+  expect_soon_met({"", "lo"});
 }
 
 TEST(HostsStartTest, GoesOverTheLoopbackWhereAllReachTheStoreSo) {
-  expect_soon_met("");
+  expect_soon_met({"", ""});
 }
 
 at::Tensor values_of(int rank, int64_t count, at::ScalarType dtype = at::kFloat) {

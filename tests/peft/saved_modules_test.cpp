@@ -1,6 +1,9 @@
 // Modules that are trained whole beside adapters: which a section names, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -9,6 +12,7 @@
 #include "peft/adapter_folder.h"
 #include "peft/adapter_keys.h"
 #include "peft/apply_lora.h"
+#include "peft/saved_modules.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::peft {
@@ -38,10 +42,12 @@ std::string findings_of(const std::string& name, const PeftConfig& config) {
   return join(texts, "\n");
 }
 
-TEST(SavedModulesTest, AreNamedByTheLastPartsOfTheirNames) {
+TEST(SavedModulesTest, AreNamedByTheEndsOfTheirNames) {
   EXPECT_EQ(saved_of("llama_default", saving({"embed_tokens", "lm_head"})),
             "model.embed_tokens lm_head");
-  EXPECT_EQ(saved_of("llama_default", saving({"norm"})), "model.norm");
+  EXPECT_EQ(saved_of("llama_default", saving({"model.norm"})), "model.norm");
+  EXPECT_EQ(saved_of("llama_default", saving({"1.input_layernorm", "l.norm"})),
+            "model.layers.1.input_layernorm model.norm");
   EXPECT_EQ(saved_of("llama_default", saving({"0.mlp.gate_proj", "0.mlp"})), "model.layers.0.mlp");
   EXPECT_EQ(saved_of("llama_default", saving({"*.1.*norm"})),
             "model.layers.1.input_layernorm model.layers.1.post_attention_layernorm");
@@ -51,7 +57,7 @@ TEST(SavedModulesTest, AreNamedByTheLastPartsOfTheirNames) {
 
 TEST(SavedModulesTest, AreTrainedWithTheAdapters) {
   const auto model = golden("llama_default");
-  apply_lora(*model, saving({"lm_head", "norm"}), at::kFloat);
+  apply_lora(*model, saving({"lm_head", "model.norm"}), at::kFloat);
   std::vector<std::string> trained;
   for (const auto& item : model->named_parameters()) {
     if (item.value().requires_grad() && item.key().find("lora") == std::string::npos) {
@@ -93,8 +99,16 @@ TEST(SavedModulesTest, MistakesAreFound) {
   head.target_modules = {"*.c_attn"};
   head.modules_to_save = {"wte"};
   EXPECT_EQ(findings_of("gpt2", head),
-            "PEFT ties no head to an embedding called transformer.wte: it has the head as the base "
-            "has it; merge-lora ties them");
+            "PEFT ties no head to an embedding called transformer.wte: trained on there, the two "
+            "go apart");
+  PeftConfig experts = saving({"0.mlp"});
+  experts.target_modules = {"*experts"};
+  EXPECT_EQ(findings_of("qwen3_moe", experts),
+            "model.layers.0.mlp.experts is to be trained whole, and gets an adapter by *experts: "
+            "leave it out of one");
+  EXPECT_EQ(findings_of("deepseek_v3", saving({"1.mlp.gate"})),
+            "model.layers.1.mlp.gate.e_score_correction_bias is no parameter that is trained: "
+            "training a module whole that has one is not in this version");
 }
 
 /// What PEFT trains without ensure_weight_tying: an embedding beside a head that stays.
@@ -111,9 +125,76 @@ TEST(SavedModulesTest, AnEmbeddingApartFromItsTiedHeadIsRefused) {
   apply_lora(*model, section, at::kFloat);
   EXPECT_EQ(find_adapter_fault(folder.path(), section, *model),
             cat("the adapter in ", folder.path(),
-                " does not fit: its head stays as the base has it while its embedding is another "
-                "(ensure_weight_tying is not true), and here they are one"));
+                " does not fit: its head stays as the base has it while its embedding is another, "
+                "and here they are one"));
   EXPECT_EQ(find_adapter_fault(source, section, *model), "");
+}
+
+/// A folder with an adapter of gpt2's first c_attn and its embedding, trained whole.
+void write_gpt2_adapter(const test::TemporaryDirectory& folder) {
+  folder.write(kAdapterConfigName,
+               R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["c_attn"], )"
+               R"("modules_to_save": ["wte"], "ensure_weight_tying": true})");
+  const auto model = golden("gpt2");
+  PeftConfig config = saving({"wte"});
+  config.target_modules = {"transformer.h.0.attn.c_attn"};
+  config.dim = 1;
+  apply_lora(*model, config, at::kFloat);
+  std::vector<checkpoint::TensorInfo> tensors;
+  for (const tensor::ParameterPart& part : folder_keys(*model)) {
+    tensors.push_back({cat(kPeftPrefix, part.name), at::kFloat, part.shape});
+  }
+  std::ranges::sort(tensors, {}, &checkpoint::TensorInfo::name);
+  checkpoint::SafetensorsWriter writer(folder.file(kAdapterWeightsName), tensors, {});
+  for (const checkpoint::TensorInfo& tensor : tensors) writer.write(at::ones(tensor.shape));
+  writer.finish();
+}
+
+/// PEFT ties modules called embed_tokens and lm_head alone: the head of others stays, whatever
+/// ensure_weight_tying says.
+TEST(SavedModulesTest, AHeadIsTiedByItsEmbeddingsName) {
+  const test::TemporaryDirectory folder;
+  write_gpt2_adapter(folder);
+  const auto model = golden("gpt2");
+  EXPECT_FALSE(AdapterFile(folder.path(), model->hf_config()).ties_head());
+  const PeftConfig section = config_of_adapter(folder.path(), *model);
+  apply_lora(*model, section, at::kFloat);
+  EXPECT_NE(find_adapter_fault(folder.path(), section, *model).find("its head stays"),
+            std::string::npos);
+  const std::string tied = test::source_file("tests/peft/data/qwen3_saved");
+  EXPECT_TRUE(AdapterFile(tied, golden("qwen3_tied")->hf_config()).ties_head());
+}
+
+/// PEFT writes ensure_weight_tying for bases whose head is no embedding too.
+TEST(SavedModulesTest, AHeadOfItsOwnStaysOne) {
+  const std::string source = test::source_file("tests/peft/data/llama_saved");
+  const test::TemporaryDirectory folder;
+  Json config = Json::parse_file(path_join(source, kAdapterConfigName));
+  config["ensure_weight_tying"] = Json(true);
+  write_file_atomic(folder.file(kAdapterConfigName), config.dump());
+  write_file_atomic(folder.file(kAdapterWeightsName),
+                    read_file(path_join(source, kAdapterWeightsName)));
+  const auto model = golden("llama_default");
+  const AdapterFile file(folder.path(), model->hf_config());
+  EXPECT_FALSE(file.ties_head());
+  EXPECT_NE(file.find("lm_head.weight"), nullptr);
+  const PeftConfig section = config_of_adapter(folder.path(), *model);
+  apply_lora(*model, section, at::kFloat);
+  EXPECT_EQ(find_adapter_fault(folder.path(), section, *model), "");
+}
+
+TEST(SavedModulesTest, WhatPeftDoesNotLoadIsKnown) {
+  const auto texts = [](const std::string& name, const std::string& module) {
+    return join(unloadable_saved_modules(*golden(name), {module}), "\n");
+  };
+  EXPECT_EQ(texts("llama_default", "model.embed_tokens"), "");
+  EXPECT_EQ(texts("llama_default", "model.layers.0"), "");
+  EXPECT_EQ(texts("llama_default", "model.layers"),
+            "PEFT takes no list of modules, such as model.layers, in modules_to_save, and does not "
+            "load the adapter's folder; merge-lora does");
+  EXPECT_EQ(texts("qwen3_moe", "model.layers.0.mlp"),
+            "PEFT does not load experts that are trained whole (model.layers.0.mlp.experts), which "
+            "transformers stacks; merge-lora does");
 }
 
 }  // namespace

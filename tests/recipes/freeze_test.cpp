@@ -86,6 +86,8 @@ TEST(FreezeParametersTest, MistakesAreFound) {
                    "them alone is not in this version"}));
   EXPECT_EQ(texts_of("llama_default", {.frozen_parameters = {"."}}),
             Texts{"frozen_parameters: no parameter is left to train"});
+  EXPECT_EQ(texts_of("deepseek_v3", {.trainable_parameters = {"e_score_correction_bias"}}),
+            Texts{"trainable_parameters: no parameter is left to train"});
   EXPECT_EQ(texts_of("llama_default", {.freeze_language_model = true}).size(), 1u);
   EXPECT_EQ(test::error_of<UnsupportedError>([] {
               freeze_or_throw(*golden_model("llama_default"), {.trainable_parameters = {"up_"}});
@@ -147,22 +149,6 @@ TEST(FreezeRunTest, AnySpreadHasTheSameLosses) {
   }
 }
 
-/// `automodel COMMAND recipes/smoke/mock_pretrain.yaml` with a golden model.
-test::ProgramResult mock(const char* command, const std::string& golden, const Texts& more) {
-  Texts arguments = {
-      test::automodel_binary(),
-      command,
-      test::source_file("recipes/smoke/mock_pretrain.yaml"),
-      "--dataset.vocab_size=64",
-      "--dataset.seq_len=16",
-      "--model.config=None",
-      "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
-      cat("--model.pretrained_model_name_or_path=", test::source_file("tests/golden/" + golden)),
-      "--lr_scheduler=none"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return test::run_program(arguments);
-}
-
 /// The tensors of a folder whose names have a piece.
 std::map<std::string, at::Tensor> values_of(const std::string& path,
                                             const std::string& piece = "") {
@@ -179,11 +165,11 @@ TEST(FreezeRunTest, FrozenTensorsAreSavedAsTheyCame) {
   const TemporaryDirectory folder;
   const std::string golden = test::source_file("tests/golden/llama_default");
   const auto continued = [&](int num_steps, const std::string& name) {
-    const test::ProgramResult result =
-        mock("run", "llama_default",
-             {"--checkpoint.enabled=true", cat("--checkpoint.checkpoint_dir=", folder.file(name)),
-              cat("--step_scheduler.max_steps=", num_steps),
-              "--freeze_config.trainable_parameters=['layers.1.', 'lm_head']"});
+    const test::ProgramResult result = test::mock_on_golden(
+        "run", "llama_default",
+        {"--checkpoint.enabled=true", cat("--checkpoint.checkpoint_dir=", folder.file(name)),
+         cat("--step_scheduler.max_steps=", num_steps),
+         "--freeze_config.trainable_parameters=['layers.1.', 'lm_head']"});
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_THAT(result.out + result.err,
                 testing::HasSubstr("frozen tensors (11): model.embed_tokens.weight, "));
@@ -217,7 +203,7 @@ TEST(FreezeRunTest, ATiedEmbeddingMayBeCutByAPipelineOnceItIsFrozen) {
     more.push_back("--checkpoint.enabled=true");
     more.push_back(cat("--checkpoint.checkpoint_dir=", folder.file(name)));
     more.emplace_back("--freeze_config.freeze_embeddings=true");
-    const test::ProgramResult result = mock("run", "qwen3_tied", more);
+    const test::ProgramResult result = test::mock_on_golden("run", "qwen3_tied", more);
     EXPECT_EQ(result.status, 0) << result.err;
     return read_records(path_join(folder.file(name), "training.jsonl"));
   };
@@ -231,7 +217,7 @@ TEST(FreezeRunTest, ATiedEmbeddingMayBeCutByAPipelineOnceItIsFrozen) {
     Texts options = trained;
     options.insert(options.end(), cut.begin(), cut.end() - 1);
     options.emplace_back("--world-size=2");
-    const test::ProgramResult result = mock("check", "qwen3_tied", options);
+    const test::ProgramResult result = test::mock_on_golden("check", "qwen3_tied", options);
     EXPECT_EQ(result.status, 2);
     EXPECT_THAT(result.out + result.err, testing::HasSubstr(refusal));
   }
@@ -243,7 +229,7 @@ TEST(FreezeRunTest, AFrozenRouterKeepsItsCorrections) {
   const auto corrections = [&](const std::string& name, Texts more) {
     more.push_back("--checkpoint.enabled=true");
     more.push_back(cat("--checkpoint.checkpoint_dir=", folder.file(name)));
-    const test::ProgramResult result = mock("run", "deepseek_v3", more);
+    const test::ProgramResult result = test::mock_on_golden("run", "deepseek_v3", more);
     EXPECT_EQ(result.status, 0) << result.err;
     const std::string newest = std::filesystem::canonical(path_join(folder.file(name), "LATEST"));
     return values_of(path_join(newest, "model/consolidated"), "e_score_correction_bias");
@@ -253,9 +239,11 @@ TEST(FreezeRunTest, AFrozenRouterKeepsItsCorrections) {
   ASSERT_FALSE(base.empty());
   const auto all = corrections("all", {});
   const auto frozen = corrections("frozen", {"--freeze_config.trainable_parameters=lm_head"});
+  const auto named = corrections("named", {"--freeze_config.frozen_parameters=e_score_corr"});
   for (const auto& [name, tensor] : base) {
     EXPECT_FALSE(at::equal(all.at(name).to(at::kFloat), tensor.to(at::kFloat))) << name;
     EXPECT_TRUE(at::equal(frozen.at(name).to(at::kFloat), tensor.to(at::kFloat))) << name;
+    EXPECT_TRUE(at::equal(named.at(name).to(at::kFloat), tensor.to(at::kFloat))) << name;
   }
 }
 

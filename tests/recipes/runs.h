@@ -114,6 +114,23 @@ inline void expect_rounded_as_peer(const std::vector<Json>& exact, const std::ve
   EXPECT_GT(summed_distance(exact, found, "grad_norm"), 1e-4);
 }
 
+/// `automodel COMMAND recipes/smoke/mock_pretrain.yaml` with a golden model.
+inline ProgramResult mock_on_golden(const char* command, const std::string& golden,
+                                    const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {
+      automodel_binary(),
+      command,
+      source_file("recipes/smoke/mock_pretrain.yaml"),
+      "--dataset.vocab_size=64",
+      "--dataset.seq_len=16",
+      "--model.config=None",
+      "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+      cat("--model.pretrained_model_name_or_path=", source_file("tests/golden/" + golden)),
+      "--lr_scheduler=none"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_program(arguments);
+}
+
 /// How a run is spread over processes.
 struct Spread {
   int num_ranks = 1;

@@ -126,7 +126,7 @@ std::string address_for_others(Store& store, const WorldOptions& options,
                                const std::vector<RankProcess>& processes) {
   const std::string own = address_towards(options.host);
   store.set(address_key(options.rank), own);
-  if (!is_loopback(own)) return own;
+  if (!own.empty() && !is_loopback(own)) return own;
   const std::string& here = processes[static_cast<size_t>(options.rank)].host;
   for (int rank = 0; rank < options.size; ++rank) {
     if (processes[static_cast<size_t>(rank)].host == here) continue;
@@ -140,7 +140,10 @@ std::string address_for_others(Store& store, const WorldOptions& options,
 GlooPlaces gloo_places(Store& store, const WorldOptions& options,
                        const std::vector<RankProcess>& processes, bool is_one_host) {
   if (is_one_host) return {.address = "127.0.0.1"};
-  if (!options.network_interface.empty()) return {.interfaces = options.network_interface};
+  if (!options.network_interface.empty()) {
+    store.set(address_key(options.rank), "");  // another rank may have no interface named
+    return {.interfaces = options.network_interface};
+  }
   return {.address = address_for_others(store, options, processes)};
 }
 

@@ -59,6 +59,7 @@ class DecoderModel final : public CausalLM,
   }
   std::vector<ParameterInit> initial_values() const override;
   nn::ParallelPlan parallel_plan() const override;
+  bool is_head_tied() const override { return family_.parallel_plan(config_).head.empty(); }
   ModelDims dims() const override;
   nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override {
     return decoder::activation_sizes(config_, shape);

@@ -9,6 +9,8 @@
 #include "core/python_pattern.h"
 #include "core/text.h"
 #include "core/utf8.h"
+#include "models/catalog.h"
+#include "moe/counting_router.h"
 #include "nn/layers.h"
 
 namespace automodel::recipes {
@@ -78,6 +80,17 @@ class Expressions final {
   std::vector<Expression> all_;
 };
 
+/// Keeps a router's correction as it is, which no optimizer trains, if the parameter is one.
+void keep_correction(models::CausalLM& model, const std::string& parameter) {
+  const size_t dot = parameter.rfind('.');
+  if (parameter.substr(dot + 1) != moe::kCorrectionName) return;
+  const auto modules = model.named_modules("", false);
+  const auto* const module = modules.find(parameter.substr(0, dot));
+  auto* const router =
+      module == nullptr ? nullptr : dynamic_cast<moe::CountingRouter*>(module->get());
+  if (router != nullptr) router->keep_correction();
+}
+
 std::set<std::string> embedding_weights(const models::CausalLM& model) {
   std::set<std::string> names;
   for (const auto& item : model.named_modules("", false)) {
@@ -122,8 +135,10 @@ std::vector<FreezeFinding> freeze_parameters(models::CausalLM& model,
   bool is_any_trained = false;
   auto named = model.named_parameters();
   for (const auto& [parameter, split] : parameters) {
-    is_any_trained = is_any_trained || !split.trained.empty();
-    if (split.frozen.empty()) continue;
+    if (split.frozen.empty()) {
+      is_any_trained = is_any_trained || named[parameter].requires_grad();
+      continue;
+    }
     if (!split.trained.empty()) {
       findings.push_back({key,
                           cat(split.frozen[0], " and ", split.trained[0],
@@ -133,6 +148,7 @@ std::vector<FreezeFinding> freeze_parameters(models::CausalLM& model,
       return findings;
     }
     named[parameter].set_requires_grad(false);
+    keep_correction(model, parameter);
   }
   if (!is_any_trained && findings.empty()) {
     findings.push_back({key, "no parameter is left to train"});
@@ -148,15 +164,16 @@ void freeze_or_throw(models::CausalLM& model, const FreezeSection& section) {
   throw UserError(text);
 }
 
-std::string frozen_text(const models::CausalLM& model) {
+std::string frozen_text(const Json& hf_config, const FreezeSection& section) {
+  const auto whole = models::build_causal_lm(hf_config, at::kFloat);
+  freeze_or_throw(*whole, section);
   constexpr size_t kShown = 4;
   std::vector<std::string> names;
-  const auto parameters = model.named_parameters();
-  for (const tensor::ParameterPart& part : model.key_map()) {
-    const at::Tensor* found = parameters.find(part.parameter);
-    if (found != nullptr && !found->requires_grad()) names.push_back(part.name);
+  const auto parameters = whole->named_parameters();
+  for (const tensor::ParameterPart& part : whole->key_map()) {
+    if (!parameters[part.parameter].requires_grad()) names.push_back(part.name);
   }
-  return cat("frozen tensors ", count_and_first(names, kShown), " of ", model.key_map().size());
+  return cat("frozen tensors ", count_and_first(names, kShown), " of ", whole->key_map().size());
 }
 
 }  // namespace automodel::recipes

@@ -24,7 +24,7 @@ std::vector<FreezeFinding> freeze_parameters(models::CausalLM& model, const Free
 void freeze_or_throw(models::CausalLM& model, const FreezeSection& section);
 
 /// "frozen tensors (11): model.embed_tokens.weight, model.layers.0.input_layernorm.weight and 9
-/// more of 38": a line for the log.
-std::string frozen_text(const models::CausalLM& model);
+/// more of 38", of a whole model with this configuration: a line for the log.
+std::string frozen_text(const Json& hf_config, const FreezeSection& section);
 
 }  // namespace automodel::recipes

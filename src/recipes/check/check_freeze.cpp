@@ -31,6 +31,13 @@ void check_beside_adapters(const Recipe& recipe, Diagnostics& diagnostics) {
 }  // namespace
 
 void check_freeze(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* const trained = recipe.root.find_path("freeze_config.trainable_parameters");
+  if (trained != nullptr && trained->is_sequence() && trained->empty()) {
+    diagnostics.error(*trained,
+                      "trainable_parameters is empty, and no parameter would be left to train; "
+                      "without the key all are trained");
+    return;
+  }
   if (!recipe.freeze || !recipe.freeze->is_acting()) return;
   if (recipe.peft) {
     check_beside_adapters(recipe, diagnostics);

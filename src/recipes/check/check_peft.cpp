@@ -9,6 +9,7 @@
 #include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
+#include "peft/saved_modules.h"
 #include "recipes/check/place_of.h"
 #include "recipes/read/recipe_paths.h"
 
@@ -116,6 +117,9 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   }
   if (!is_good) return;
   check_loadable(recipe, model->hf_config(), choice.modules, diagnostics);
+  for (const std::string& text : peft::unloadable_saved_modules(*model, choice.saved)) {
+    diagnostics.warning(place_of(recipe, "peft", "modules_to_save"), text);
+  }
   try {
     peft::apply_lora(*model, *recipe.peft, at::kFloat);
   } catch (const UnsupportedError& error) {

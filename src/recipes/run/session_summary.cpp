@@ -92,7 +92,7 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
                                          model.engine().num_trained_parameters());
     lines.insert(lines.end(), adapters.begin(), adapters.end());
   } else if (recipe.freeze && recipe.freeze->is_acting()) {
-    lines.push_back(frozen_text(model.model()));
+    lines.push_back(frozen_text(recipe.model.hf_config, *recipe.freeze));
   }
   if (model.pipeline) lines.push_back(pipeline_line(model.pipeline->schedule));
   lines.push_back(distributed_line(recipe.distributed, mesh, world_size));
