@@ -24,6 +24,13 @@ const Json& field_of(const ModelSignature& signature, const std::string& key) {
   return value == nullptr ? kNull : *value;
 }
 
+/// The files that a field has a checksum of; "" for other fields.
+std::string files_of(const std::string& key) {
+  if (key == ModelSignature::kTokenizer) return "tokens of tokenizer.json";
+  if (key == ModelSignature::kBaseWeights) return "the base's weights";
+  return key == cat("teacher.", ModelSignature::kBaseWeights) ? "the teacher's weights" : "";
+}
+
 std::string shown(const Json& value) {
   return value.is_null() ? "absent" : value.dump();
 }
@@ -54,6 +61,10 @@ ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, con
   if (!quantization.empty()) fields_["quantization"] = Json(quantization);
 }
 
+void ModelSignature::add_files(const std::string& key, const std::string& checksum) {
+  fields_[key] = Json(checksum);
+}
+
 void ModelSignature::add_teacher(const ModelSignature& teacher) {
   for (const auto& [key, value] : teacher.fields_.as_object()) {
     if (key != "has_peft") fields_[cat("teacher.", key)] = value;
@@ -74,6 +85,11 @@ std::vector<std::string> signature_differences(const ModelSignature& saved,
     const Json& before = field_of(saved, key);
     const Json& now = field_of(current, key);
     if (before == now) continue;
+    if (const std::string files = files_of(key); !files.empty()) {
+      const bool are_known = !before.is_null() && !now.is_null();
+      if (are_known) differences.push_back(cat(files, " are others than those of the checkpoint"));
+      continue;
+    }
     differences.push_back(
         cat(key, " is ", shown(before), " in the checkpoint and ", shown(now), " here"));
   }

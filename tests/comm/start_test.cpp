@@ -70,6 +70,24 @@ TEST(StartTest, TwoProcessesAsOneRankAreNamed) {
   EXPECT_THAT(result.errors, testing::Contains("rank 2 did not start within 3.0 s").Times(2));
 }
 
+/// A rank that is started again while the others take it for running may be started once more.
+TEST(StartTest, ARankThatIsThereAlreadyIsNoMistake) {
+  RanksOptions options;
+  options.timeout_seconds = kStartSeconds;
+  options.adjust = [](int process, WorldOptions& world) {
+    world.rank = process == 0 ? 0 : 1;
+    world.size = 2;
+    if (process == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+  };
+  const auto stay = [](World& world) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    world.close();
+  };
+  const RanksResult result = run_ranks(3, stay, options);
+  EXPECT_THAT(result.errors[2], testing::HasSubstr("rank 1 is there already"));
+  EXPECT_EQ(result.kinds[2], "PeerFailure");
+}
+
 TEST(StartTest, DifferentWorldSizesAreNamed) {
   RanksOptions options;
   options.adjust = [](int process, WorldOptions& world) { world.size = process == 0 ? 2 : 3; };

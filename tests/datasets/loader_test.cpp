@@ -163,13 +163,16 @@ TEST(LoaderTest, ChangedDataIsTakenWhereItIsAllowed) {
               testing::HasSubstr("the order of the samples depends on their lengths: epoch 0"));
 }
 
-TEST(LoaderTest, OtherRowsOfTheSameFilesAreRefusedAllTheSame) {
+TEST(LoaderTest, OtherRowsOfTheSameFilesBeginTheEpochAnewIfTheyMay) {
   LoaderContext context;
-  context.allows_changed_data = true;
   DataLoader first = make_loader(8, context);
   DataLoader other = make_loader(9, context);
   EXPECT_THAT(test::error_of<InputError>([&] { other.load_state(first.state()); }),
               testing::HasSubstr("one in a dataset of 8 samples; this dataset has 9"));
+  context.allows_changed_data = true;
+  DataLoader anew = make_loader(9, context);
+  anew.load_state(first.state());
+  EXPECT_TRUE(anew.has_begun_anew());
 }
 
 TEST(LoaderTest, ContinuesExactlyFromEveryPosition) {
@@ -245,8 +248,10 @@ TEST(LoaderTest, RefusesAPositionThatDoesNotFit) {
             "ranks; continue on a number of ranks that divides it");
   EXPECT_EQ(error(state(3, 9), {}),
             "the saved data position is one in a dataset of 9 samples; this dataset has 10: a run "
-            "continues with the split, seq_length, packing and num_train_samples that it began "
-            "with");
+            "continues with the split, shuffle_seed, limits, seq_length, packing, "
+            "num_train_samples and, of a mixture, datasets, probabilities, seed and "
+            "stopping_strategy that it began with; checkpoint.allow_changed_data: true begins the "
+            "epoch anew");
   EXPECT_EQ(error(state(11, 10), {}), "the saved data position is damaged: sample 11 of 10");
 }
 

@@ -133,5 +133,24 @@ TEST(MixtureTest, InterleavedSamplesKnowTheirRows) {
       R"({"name": "second", "num_samples": 3, "num_rows": 2}]})");
 }
 
+TEST(MixtureTest, OrdersAreToldApart) {
+  const auto checksum = [](const std::optional<Interleaving>& interleaving) {
+    return mixture(interleaving).order_checksum();
+  };
+  const Interleaving drawn{
+      .probabilities = {0.5, 0.5}, .seed = 1, .stopping = StoppingStrategy::kAllExhausted};
+  Interleaving other = drawn;
+  other.seed = 7;
+  EXPECT_EQ(checksum(drawn), checksum(drawn));
+  EXPECT_NE(checksum(drawn), checksum(other));
+  EXPECT_NE(checksum(drawn), checksum(std::nullopt));
+  EXPECT_NE(checksum(Interleaving{}), checksum(std::nullopt));
+}
+
+TEST(MixtureTest, AChanceOfZeroLeavesADatasetOut) {
+  EXPECT_THAT(interleaved_order({2, 3, 2}, {.probabilities = {0, 1, 0}, .seed = 5}),
+              ElementsAre(2, 3, 4));
+}
+
 }  // namespace
 }  // namespace automodel::datasets

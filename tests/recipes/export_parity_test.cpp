@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "recipes/runs.h"
 #include "support/program.h"
 #include "support/temporary_directory.h"
 
@@ -79,6 +80,27 @@ TEST_F(ExportParityTest, AnEndThatConfigAloneNamesIsAdded) {
   };
   EXPECT_EQ(end_of_export(R"({"eos_token_id": 2})", "one"), "[2, 3]");
   EXPECT_EQ(end_of_export(R"({"eos_token_id": [0, 3]})", "two"), "[0, 3]");
+}
+
+/// What add_eos_token writes behind answers ends them, whatever the model's configuration says.
+TEST(ExportedEndsTest, AnEndThatTheRecipeAddsIsAmongThem) {
+  const test::TemporaryDirectory folder;
+  const std::string base = folder.file("base");
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_llama"), base);
+  write_file_atomic(path_join(base, "generation_config.json"), R"({"eos_token_id": 5})");
+  const auto ends = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> options = {cat("--model.pretrained_model_name_or_path=", base),
+                                        "--step_scheduler.max_steps=1"};
+    options.insert(options.end(), more.begin(), more.end());
+    const test::ProgramResult run = test::run_program(test::smoke_run(folder.file(name), options));
+    EXPECT_EQ(run.status, 0) << run.err;
+    return Json::parse_file(
+               path_join(folder.file(name), "LATEST/model/consolidated/generation_config.json"))
+        .at("eos_token_id")
+        .dump();
+  };
+  EXPECT_EQ(ends("plain", {}), "5");
+  EXPECT_EQ(ends("ended", {"--dataset.tokenizer.add_eos_token=true"}), "[5, 0]");
 }
 
 TEST_F(ExportParityTest, WhatIsDifferentIsNamed) {

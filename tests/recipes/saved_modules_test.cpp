@@ -1,6 +1,7 @@
-// Modules that are trained whole beside adapters, on models whose head is no embedding.
+// Modules that are trained whole beside adapters, and files that a run reads whenever it goes on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "checkpoint/safetensors.h"
@@ -49,6 +50,83 @@ TEST(SavedModulesTest, APipelinesFolderIsThatOfOneRank) {
   std::vector<std::string> further = stages;
   further.emplace_back("--step_scheduler.max_steps=4");
   run("two", further);
+}
+
+/// A folder with the small model of the smoke recipes.
+void copy_base(const std::string& folder) {
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_llama"), folder);
+}
+
+/// Zeroes the file's last bytes, which are of some weight.
+void damage(const std::string& path) {
+  std::string bytes = read_file(path);
+  std::fill(bytes.end() - std::ssize(bytes) / 2, bytes.end(), '\0');
+  std::filesystem::remove(path);
+  write_file_atomic(path, bytes);
+}
+
+/// An adapter's checkpoint has no base: the one that is read has to be that of before.
+TEST(FrozenFilesTest, AnotherBaseIsRefused) {
+  const TemporaryDirectory folder;
+  copy_base(folder.file("base"));
+  const auto run = [&](int num_steps, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> options = {
+        cat("--step_scheduler.max_steps=", num_steps), "--peft._target_=PeftConfig",
+        "--peft.target_modules=*_proj",
+        cat("--model.pretrained_model_name_or_path=", folder.file("base"))};
+    options.insert(options.end(), more.begin(), more.end());
+    return test::run_program(test::smoke_run(folder.file("run"), options));
+  };
+  EXPECT_EQ(run(2).status, 0);
+  EXPECT_EQ(run(3).status, 0);
+  damage(folder.file("base/model.safetensors"));
+  const test::ProgramResult refused = run(4);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("is of another model: the base's weights are others than those of the "
+                             "checkpoint"),
+            std::string::npos)
+      << refused.err;
+  // Who names the checkpoint has it, with a warning.
+  const test::ProgramResult named = run(4, {"--checkpoint.restore_from=LATEST"});
+  EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_NE(named.err.find("the base's weights are others"), std::string::npos);
+}
+
+TEST(FrozenFilesTest, AnotherTeacherIsRefused) {
+  const TemporaryDirectory folder;
+  std::filesystem::copy(test::source_file("tests/recipes/data/tiny_teacher"),
+                        folder.file("teacher"));
+  const auto run = [&](int num_steps) {
+    return test::run_program(
+        {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_llama_kd.yaml"),
+         cat("--step_scheduler.max_steps=", num_steps),
+         cat("--teacher_model.pretrained_model_name_or_path=", folder.file("teacher")),
+         cat("--checkpoint.checkpoint_dir=", folder.file("run"))});
+  };
+  const test::ProgramResult first = run(2);
+  ASSERT_EQ(first.status, 0) << first.err;
+  damage(folder.file("teacher/model.safetensors"));
+  const test::ProgramResult refused = run(3);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("the teacher's weights are others"), std::string::npos) << refused.err;
+}
+
+TEST(FrozenFilesTest, AnotherTokenizerIsRefused) {
+  const TemporaryDirectory folder;
+  std::filesystem::copy(test::source_file("configs/quickstart_tokenizer"), folder.file("tokens"));
+  const auto run = [&](int num_steps) {
+    return test::run_program(test::smoke_run(
+        folder.file("run"),
+        {cat("--step_scheduler.max_steps=", num_steps),
+         cat("--dataset.tokenizer.pretrained_model_name_or_path=", folder.file("tokens"))}));
+  };
+  EXPECT_EQ(run(2).status, 0);
+  write_file_atomic(folder.file("tokens/tokenizer.json"),
+                    read_file(folder.file("tokens/tokenizer.json")) + " ");
+  const test::ProgramResult refused = run(3);
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("tokens of tokenizer.json are others"), std::string::npos)
+      << refused.err;
 }
 
 }  // namespace

@@ -35,7 +35,13 @@ std::string process_key(int rank) {
 /// Says who we are: `world size` and process, read by every other rank.
 void announce(Store& store, const WorldOptions& options) {
   if (store.add(cat("taken/", options.rank), 1) > 1) {
-    throw UserError(cat("two processes were started as rank ", options.first_rank + options.rank));
+    const std::string own = cat("rank ", options.first_rank + options.rank);
+    int num_present = 0;
+    for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));
+    if (num_present < options.size) throw UserError(cat("two processes were started as ", own));
+    throw PeerFailure(cat(own,
+                          " is there already: it was started twice, or again before the other "
+                          "ranks have noticed that it ended, which is right once they have ended"));
   }
   store.set(process_key(options.rank), cat(options.size, " ", RankProcess::current().text()));
 }

@@ -48,8 +48,9 @@ struct ChatDatasetConfig {
             .without_effect("upstream ignores it too"),
         field("chat_template", &Config::chat_template,
               "template, or a file with one, in place of the tokenizer's own"),
-        field("shuffle_seed", &Config::shuffle_seed,
-              "mix the rows by this seed, once, before the split's slice")
+        field(
+            "shuffle_seed", &Config::shuffle_seed,
+            "mix the rows by this seed, once: before a slice by row numbers, after others and sums")
             .at_least(0),
         field("mask_reasoning_content", &Config::mask_reasoning_content,
               "no loss on reasoning_content"),
@@ -87,6 +88,7 @@ class ChatDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
+  uint64_t order_checksum() const override { return source_.order_checksum(); }
 
   /// Warnings for a run: lines that are left out; a system prompt that is no message; in the first
   /// rows, parts that an option excludes from the loss but that cannot be found; rows of which

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/checksum.h"
 #include "core/divide.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -14,6 +15,7 @@ namespace automodel::datasets {
 namespace {
 
 constexpr const char* kFilesKey = "files";
+constexpr const char* kOrderKey = "order";
 constexpr const char* kDealtKey = "dealt";
 
 const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
@@ -173,6 +175,9 @@ Json DataLoader::state() const {
                         .num_rows = dataset_->size()}
                    .to_json();
   if (files_.size() > 0) state[kFilesKey] = files_;
+  if (const uint64_t order = dataset_->order_checksum(); order != 0) {
+    state[kOrderKey] = format_checksum(order);
+  }
   if (sampler_->depends_on_ranks()) state[kDealtKey] = dealt();
   return state;
 }
@@ -183,8 +188,10 @@ void DataLoader::load_state(const Json& state) {
       files != nullptr && check_fingerprints(*files, dataset_->files(),
                                              context_.allows_changed_data, context_.reporter);
   const bool follows_lengths = dataset_->depends_on_lengths() || sampler_->depends_on_lengths();
-  has_begun_anew_ =
-      has_changed && (follows_lengths || state.at("num_rows").as_int() != dataset_->size());
+  const bool are_other_rows =
+      state.at("num_rows").as_int() != dataset_->size() || is_in_other_order(state);
+  if (!has_changed && are_other_rows) refuse_other_rows(state);
+  has_begun_anew_ = are_other_rows || (has_changed && follows_lengths);
   if (has_begun_anew_) return begin_epoch_anew(state);
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
@@ -207,6 +214,27 @@ void DataLoader::load_state(const Json& state) {
   is_exhausted_ = position.is_exhausted;
 }
 
+bool DataLoader::is_in_other_order(const Json& state) const {
+  const Json* const order = state.find(kOrderKey);
+  return order != nullptr && order->as_string() != format_checksum(dataset_->order_checksum());
+}
+
+void DataLoader::refuse_other_rows(const Json& state) const {
+  if (context_.allows_changed_data) return;
+  const int64_t num_rows_then = state.at("num_rows").as_int();
+  const std::string what =
+      num_rows_then != dataset_->size()
+          ? cat("the saved data position is one in a dataset of ", num_rows_then,
+                " samples; this dataset has ", dataset_->size())
+          : cat("the saved data position is one in other rows of the files, or in another order of "
+                "them, so that an epoch would have some rows twice and others never");
+  throw InputError(cat(
+      what,
+      ": a run continues with the split, shuffle_seed, limits, seq_length, packing, "
+      "num_train_samples and, of a mixture, datasets, probabilities, seed and stopping_strategy "
+      "that it began with; checkpoint.allow_changed_data: true begins the epoch anew"));
+}
+
 void DataLoader::begin_epoch_anew(const Json& state) {
   const int64_t num_rows_then = state.at("num_rows").as_int();
   const Position position = Position::from_json(state, num_rows_then, /*num_replicas=*/1);
@@ -218,6 +246,8 @@ void DataLoader::begin_epoch_anew(const Json& state) {
                               ? cat("there are ", dataset_->size(),
                                     dataset_->depends_on_lengths() ? " packs" : " samples",
                                     ", and there were ", num_rows_then)
+                          : is_in_other_order(state)
+                              ? "the rows are in another order"
                               : "the order of the samples depends on their lengths";
   context_.reporter->warning(
       cat(context_.dataset, ": ", why, ": ",

@@ -62,6 +62,7 @@ class PackedDataset final : public Dataset {
   /// The rows of a pack's first and last sample.
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return samples_->files(); }
+  uint64_t order_checksum() const override { return samples_->order_checksum(); }
   bool depends_on_lengths() const override { return true; }
   /// The counts, and as "fill" the share of the packs' places that have a token.
   Json facts() const override;

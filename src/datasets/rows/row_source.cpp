@@ -12,6 +12,7 @@
 #include "datasets/rows/data_layout.h"
 #include "datasets/rows/hub_data.h"
 #include "datasets/rows/numpy_random.h"
+#include "datasets/rows/order_checksum.h"
 #include "hub/settings.h"
 
 namespace automodel::datasets {
@@ -416,6 +417,15 @@ std::string RowSource::origin(int64_t index) const {
 
 std::string RowSource::why_without(const std::string& column, int64_t index) const {
   return locate(index).first->why_without(column);
+}
+
+uint64_t RowSource::order_checksum() const {
+  OrderChecksum checksum;
+  checksum.add(size_);
+  for (const Piece& piece : pieces_) {
+    checksum.add(static_cast<int64_t>(piece.file)).add(piece.begin).add(piece.first);
+  }
+  return checksum.add(order_).value();
 }
 
 std::vector<DataFingerprint> RowSource::files() const {

@@ -60,6 +60,10 @@ class Dataset {
   /// the same data.
   virtual std::vector<DataFingerprint> files() const = 0;
 
+  /// A checksum of which of the files' rows lies where, by which a checkpoint checks that a run
+  /// continues in the same order (OrderChecksum); of a long order a part is looked at.
+  virtual uint64_t order_checksum() const { return 0; }
+
   /// Whether what lies where depends on the lengths of all rows, as with packs: then one row that
   /// changes moves others.
   virtual bool depends_on_lengths() const { return false; }

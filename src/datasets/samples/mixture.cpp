@@ -8,13 +8,14 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/rows/numpy_random.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
 namespace {
 
-/// Samples of an order that is kept: 16 GiB of it.
-constexpr int64_t kMostSamples = int64_t{1} << 31;
+/// Samples of an order that is kept: 8 GiB of it.
+constexpr int64_t kMostSamples = int64_t{1} << 30;
 
 std::vector<int64_t> begins_of(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> begins = {0};
@@ -144,6 +145,14 @@ std::vector<DataFingerprint> MixedDataset::files() const {
     for (DataFingerprint& file : part.dataset->files()) files.push_back(std::move(file));
   }
   return files;
+}
+
+uint64_t MixedDataset::order_checksum() const {
+  OrderChecksum checksum;
+  for (const Part& part : parts_) {
+    checksum.add(static_cast<int64_t>(part.dataset->order_checksum()));
+  }
+  return checksum.add(begins_).add(order_).value();
 }
 
 bool MixedDataset::depends_on_lengths() const {

@@ -51,6 +51,7 @@ class MixedDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override;
+  uint64_t order_checksum() const override;
   bool depends_on_lengths() const override;
   /// {"num_samples", "datasets": [{"name", "num_samples", "num_rows"}]}: samples of an epoch.
   Json facts() const override;

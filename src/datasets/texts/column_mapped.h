@@ -100,6 +100,7 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
+  uint64_t order_checksum() const override { return source_.order_checksum(); }
   /// What a user should know about the rows, by the first ones. Throws InputError for a wrong one,
   /// NoLabelsError if no row has a label.
   std::vector<std::string> findings() const;

@@ -98,6 +98,7 @@ class Seq2SeqDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
+  uint64_t order_checksum() const override { return source_.order_checksum(); }
 
  private:
   std::string source_text(const Json& row, int64_t index) const;

@@ -165,8 +165,9 @@ struct CheckpointSection {
         field("cpu_offload", &S::cpu_offload, "copy to CPU memory before writing")
             .without_effect("writing streams from the parameters here"),
         field("allow_changed_data", &S::allow_changed_data,
-              "a run may continue with data files that have changed since; where they have more or "
-              "fewer samples, or packs or an order by length, the epoch begins anew"),
+              "a run may continue with data files that have changed since, or with other rows or "
+              "another order of them; with more or fewer samples, another order, packs or an order "
+              "by length the epoch begins anew"),
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
             .without_effect("pickled checkpoints can run code and are never loaded"),
         field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,

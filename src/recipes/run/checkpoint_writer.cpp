@@ -9,6 +9,7 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/sharded.h"
 #include "checkpoint/state_files.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -20,6 +21,7 @@
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/run/host_blocks.h"
+#include "recipes/run/host_files.h"
 #include "recipes/run/session_adapters.h"
 
 namespace automodel::recipes {
@@ -44,6 +46,25 @@ checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
                                        : "";
   return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
                                     recipe.model.hf_config, recipe.peft.has_value(), quantization);
+}
+
+/// Adds the weights of a model that are read whenever a run continues.
+void add_base_weights(const ModelRecipe& model, checkpoint::ModelSignature& signature) {
+  if (model.draws_weights() || model.folder.empty()) return;
+  try {
+    signature.add_files(checkpoint::ModelSignature::kBaseWeights,
+                        checksum_of_files(weight_files(model.folder)));
+  } catch (const UserError&) {
+    // Loading them says what is wrong.
+  }
+}
+
+void add_tokenizer(const Recipe& recipe, checkpoint::ModelSignature& signature) {
+  const std::string path = path_join(tokenizer_folder(recipe, recipe.dataset), "tokenizer.json");
+  const bool is_read = recipe.dataset.plan != nullptr && recipe.dataset.plan->needs_tokenizer();
+  if (!is_read || !path_exists(path)) return;
+  signature.add_files(checkpoint::ModelSignature::kTokenizer,
+                      format_checksum(checksum_of_file(path)));
 }
 
 /// Replaces buffers by copies that are there once the stream is synchronized.
@@ -115,9 +136,14 @@ checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
 
 checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   checkpoint::ModelSignature signature = signature_of_model(recipe);
+  if (recipe.peft) add_base_weights(recipe.model, signature);
   if (recipe.distillation) {
-    signature.add_teacher(signature_of_model(teacher_recipe(recipe)));
+    const Recipe teacher = teacher_recipe(recipe);
+    checkpoint::ModelSignature of_teacher = signature_of_model(teacher);
+    add_base_weights(teacher.model, of_teacher);
+    signature.add_teacher(of_teacher);
   }
+  add_tokenizer(recipe, signature);
   return signature;
 }
 
@@ -135,6 +161,7 @@ CheckpointWriter::CheckpointWriter(const Recipe& recipe, std::string resolved_re
     : recipe_(recipe),
       resolved_recipe_(std::move(resolved_recipe)),
       rank_(rank),
+      signature_(rank == 0 ? signature_of(recipe).to_json() : Json()),
       reporter_(reporter) {}
 
 void CheckpointWriter::write(const CheckpointContents& contents,
@@ -191,7 +218,7 @@ std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointCon
   checkpoint::write_state(checkpoint::optimizer_path(folder), contents.optimizer_scalars);
   checkpoint::write_state(checkpoint::step_scheduler_path(folder), contents.step_scheduler);
   checkpoint::write_state(checkpoint::dataloader_path(folder, 0), contents.position);
-  checkpoint::write_state(checkpoint::signature_path(folder), signature_of(recipe_).to_json());
+  checkpoint::write_state(checkpoint::signature_path(folder), signature_);
   write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
   if (recipe_.peft) {
     const std::string target = path_join(folder, "model");
@@ -221,27 +248,45 @@ bool has_base(const Recipe& recipe, Reporter& reporter) {
   }
 }
 
-/// The token with which the dataset's chat template ends turns, where nothing in the exported
-/// folder would make transformers stop at it.
-std::optional<int64_t> missing_turn_end(const Recipe& recipe, const checkpoint::HfExport& what,
-                                        Reporter& reporter) {
+/// A token that ends what the model writes, and what does so in training.
+struct TrainedEnd {
+  int64_t token = 0;
+  const char* why = "";
+};
+
+/// The token with which the dataset's chat template ends turns, or that the recipe adds to texts.
+std::optional<TrainedEnd> trained_end(const Recipe& recipe, const checkpoint::HfExport& what,
+                                      const datasets::TokenizerEncoder& encoder) {
+  const DatasetRecipe& plan = *recipe.dataset.plan;
   const bool takes_template =
-      what.chat_template || recipe.dataset.plan->template_use() != datasets::TemplateUse::kNone;
-  if (!takes_template || what.tokenizer_folder.empty()) return std::nullopt;
+      what.chat_template || plan.template_use() != datasets::TemplateUse::kNone;
+  if (takes_template && (what.chat_template || encoder.has_chat_template())) {
+    const auto end = datasets::ChatFormatter(encoder, what.chat_template, {}).turn_end();
+    if (end) return TrainedEnd{*end, "with which the chat template ends turns"};
+  }
+  const bool adds_end = recipe.dataset.encoder_options.adds_eos && plan.takes_special_tokens();
+  if (!adds_end || recipe.model.classifies || !encoder.eos_token_id()) return std::nullopt;
+  return TrainedEnd{*encoder.eos_token_id(), "which add_eos_token writes behind texts"};
+}
+
+/// The end that the model is trained to write, where nothing in the exported folder would make
+/// transformers stop at it.
+std::optional<int64_t> missing_end(const Recipe& recipe, const checkpoint::HfExport& what,
+                                   Reporter& reporter) {
+  if (what.tokenizer_folder.empty() || !recipe.dataset.plan->needs_tokenizer()) return std::nullopt;
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(what.tokenizer_folder));
-  if (!what.chat_template && !encoder.has_chat_template()) return std::nullopt;
-  const std::optional<int64_t> end =
-      datasets::ChatFormatter(encoder, what.chat_template, {}).turn_end();
+  const std::optional<TrainedEnd> end = trained_end(recipe, what, encoder);
+  if (!end) return std::nullopt;
   // transformers goes by generation_config.json alone, which is the original's where it has one.
   const std::string& original = what.original_folder;
   const bool has_own =
       !original.empty() && path_exists(path_join(original, "generation_config.json"));
   const std::vector<int64_t> named =
       end_tokens(std::nullopt, has_own ? Json::object() : what.config, original);
-  if (!end || std::ranges::find(named, *end) != named.end()) return std::nullopt;
-  reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ", *end, " (",
-                    encoder.token_text(*end), "), with which the chat template ends turns"));
-  return end;
+  if (std::ranges::find(named, end->token) != named.end()) return std::nullopt;
+  reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ", end->token,
+                    " (", encoder.token_text(end->token), "), ", end->why));
+  return end->token;
 }
 
 }  // namespace
@@ -256,7 +301,7 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
   what.chat_template = recipe.dataset.plan->named_template();
   try {
-    what.end_token = missing_turn_end(recipe, what, reporter);
+    what.end_token = missing_end(recipe, what, reporter);
   } catch (const UserError& error) {  // what was trained is saved all the same
     reporter.warning(cat("the end of turns was not looked for: ", error.what()));
   }

@@ -91,6 +91,7 @@ class CheckpointWriter final {
   const Recipe& recipe_;
   std::string resolved_recipe_;
   int rank_;
+  Json signature_;  ///< of the files at the beginning of the run; rank 0's
   Reporter& reporter_;
 };
 

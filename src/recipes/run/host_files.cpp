@@ -4,6 +4,7 @@
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "datasets/rows/fingerprint.h"
 
 namespace automodel::recipes {
@@ -26,6 +27,12 @@ std::vector<SharedFile> weight_files(const std::string& folder) {
                      format_checksum(datasets::sampled_checksum(file, kBlocks))});
   }
   return files;
+}
+
+std::string checksum_of_files(const std::vector<SharedFile>& files) {
+  std::vector<std::string> lines;
+  for (const SharedFile& file : files) lines.push_back(cat(file.num_bytes, " ", file.checksum));
+  return format_checksum(checksum_of(join(lines, "\n")));
 }
 
 std::vector<SharedFile> data_files(const Json& stream_state) {

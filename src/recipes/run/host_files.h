@@ -19,6 +19,9 @@ struct SharedFile {
 /// The weight files of a Hugging Face folder: of each, some blocks are compared.
 std::vector<SharedFile> weight_files(const std::string& folder);
 
+/// A checksum of sizes and contents, as far as they are looked at, of some files.
+std::string checksum_of_files(const std::vector<SharedFile>& files);
+
 /// The files of a dataset, by a BatchStream's state; none where it knows of none.
 std::vector<SharedFile> data_files(const Json& stream_state);
 

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/checksum.h"
+
+namespace automodel::datasets {
+
+/// A checksum of which rows lie where, of numbers and texts that say so.
+class OrderChecksum final {
+ public:
+  OrderChecksum& add(int64_t number);
+  OrderChecksum& add(std::string_view text);
+  /// Adds the size of a list, and its numbers; of a long list some thousands of them, spread
+  /// evenly.
+  OrderChecksum& add(const std::vector<int64_t>& numbers);
+
+  uint64_t value() const { return checksum_.value(); }
+
+ private:
+  Checksum checksum_;
+};
+
+}  // namespace automodel::datasets
