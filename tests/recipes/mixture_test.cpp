@@ -146,5 +146,118 @@ TEST_F(MixtureRunsTest, AMixturesValidationPacksAndPartsOfItsOwn) {
   EXPECT_THAT(shown.out, HasSubstr("28 rows; of the first ones of each dataset:"));
 }
 
+/// An order in which an epoch would have some rows twice is no order to go on in.
+TEST_F(MixtureRunsTest, AnotherOrderIsRefusedUnlessDataMayChange) {
+  const auto drawn = [&](const char* more) {
+    return mixture("datasets.interleave_datasets",
+                   cat(", stopping_strategy: all_exhausted_without_replacement, ", more));
+  };
+  const std::vector<std::string> steps = {"--step_scheduler.max_steps=3"};
+  run("other", drawn("probabilities: [0.5, 0.5]"), {1, steps});
+  const auto go_on = [&](const std::string& dataset, std::vector<std::string> more) {
+    folder_.write("other.yaml", recipe_text(dataset));
+    more.push_back(cat("--checkpoint.checkpoint_dir=", folder_.file("other")));
+    return test::run_program(test::on(
+        {1, std::move(more)}, {test::automodel_binary(), "run", folder_.file("other.yaml")}));
+  };
+  for (const char* change : {"probabilities: [0.2, 0.8]", "probabilities: [0.5, 0.5], seed: 7"}) {
+    const ProgramResult refused = go_on(drawn(change), {});
+    EXPECT_EQ(refused.status, 3) << change;
+    EXPECT_THAT(refused.err, HasSubstr("in another order of them, so that an epoch would have some "
+                                       "rows twice and others never"));
+  }
+  const ProgramResult anew =
+      go_on(drawn("probabilities: [0.2, 0.8]"), {"--checkpoint.allow_changed_data=true"});
+  EXPECT_EQ(anew.status, 0) << anew.err;
+  EXPECT_THAT(anew.err, HasSubstr("the rows are in another order: epoch 0 begins anew"));
+}
+
+class MixtureSectionsTest : public MixtureRunsTest {
+ protected:
+  void SetUp() override {
+    folder_.write("chats.jsonl", R"({"messages": [{"role": "user", "content": "hello"}, )"
+                                 R"({"role": "assistant", "content": "good day"}]})"
+                                 "\n");
+    for (const char* name : {"one", "two"}) {
+      folder_.write(cat(name, ".jinja"),
+                    cat("{% for m in messages %}", name,
+                        "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"));
+    }
+  }
+
+  std::string chats(const std::string& template_name = "") const {
+    return cat("{_target_: ChatDataset, path_or_dataset_id: ", folder_.file("chats.jsonl"),
+               template_name.empty()
+                   ? ""
+                   : cat(", chat_template: ", folder_.file(template_name), ".jinja"),
+               "}");
+  }
+
+  static std::string concatenated(const std::string& parts, const std::string& more = "") {
+    return cat("{_target_: ConcatDataset, datasets: [", parts, "]", more, "}");
+  }
+
+  ProgramResult check(const std::string& dataset) {
+    folder_.write("checked.yaml", recipe_text(dataset));
+    return test::run_program({test::automodel_binary(), "check", folder_.file("checked.yaml")});
+  }
+};
+
+TEST_F(MixtureSectionsTest, ValidationHasTheTemplateThatTheTracesOfItsClassHave) {
+  const auto labels = [&](const std::string& name, const std::string& training,
+                          const std::string& validation) {
+    run(name, cat(training, "\nvalidation_dataset: ", validation));
+    return read_records(folder_.file(name + "/validation.jsonl"))
+        .at(0)
+        .at("num_label_tokens")
+        .as_int();
+  };
+  const std::string whole = concatenated(cat(rows(), ", ", chats("one")), tokenizer());
+  const int64_t wanted = labels("named", whole, chats("one"));
+  EXPECT_EQ(labels("single", whole, chats()), wanted);
+  EXPECT_EQ(labels("mixed", whole, concatenated(chats())), wanted);
+}
+
+TEST_F(MixtureSectionsTest, SeveralTemplatesAreTold) {
+  const ProgramResult found =
+      check(cat(concatenated(cat(chats("one"), ", ", chats("two")), tokenizer()),
+                "\nvalidation_dataset: ", chats("one")));
+  EXPECT_EQ(found.status, 0) << found.out;
+  EXPECT_THAT(found.out, HasSubstr("this dataset is written with another chat template than "
+                                   "dataset.datasets.0, whose template the exported model has"));
+}
+
+TEST_F(MixtureSectionsTest, WhatDatasetsSayOfTheirTokenizerIsPutTogether) {
+  const std::string path = source_file("configs/quickstart_tokenizer");
+  const auto with = [&](const std::string& node) {
+    return section(source_file(kRows), cat(", tokenizer: ", node));
+  };
+  const ProgramResult one = check(
+      concatenated(cat(with(path), ", ", with(cat("{pretrained_model_name_or_path: ", path, "}")),
+                       ", ", with("{add_eos_token: true}"), ", ", with("{add_eos_token: True}"))));
+  EXPECT_EQ(one.status, 0) << one.out;
+  const ProgramResult two = check(concatenated(
+      cat(with(cat("{pretrained_model_name_or_path: ", path, ", add_eos_token: true}")), ", ",
+          with("{add_eos_token: false}"))));
+  EXPECT_EQ(two.status, 2);
+  EXPECT_THAT(two.out, HasSubstr("all datasets of a mixture are written with one tokenizer, and "
+                                 "dataset.datasets.0.tokenizer has another add_eos_token "
+                                 "[dataset.datasets.1.tokenizer.add_eos_token]"));
+  const ProgramResult validation = check(cat(with("{pretrained_model_name_or_path: nowhere}"),
+                                             "\nvalidation_dataset: ", concatenated(with(path))));
+  EXPECT_THAT(validation.out, testing::Not(HasSubstr("has another")));
+}
+
+TEST_F(MixtureSectionsTest, KeysOfDatasetsAreExplained) {
+  const auto explain = [](const char* key) {
+    return test::run_program({test::automodel_binary(), "explain", key}).out;
+  };
+  EXPECT_EQ(explain("dataset.datasets.1.split"), explain("dataset.split"));
+  const ProgramResult wrong = check(cat("{_target_: ConcatDataset, datasets: [",
+                                        section(source_file(kRows), ", shuffle_seed: 3"), "]}"));
+  EXPECT_THAT(wrong.out, HasSubstr("unknown key 'shuffle_seed'"));
+  EXPECT_THAT(wrong.out, testing::Not(HasSubstr("did you mean 'dataset.")));
+}
+
 }  // namespace
 }  // namespace automodel::recipes

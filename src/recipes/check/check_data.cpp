@@ -301,7 +301,39 @@ void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
   check_validation_steps(recipe, diagnostics);
 }
 
+namespace {
+
+/// The chat template by which a dataset writes: its text, "" for the tokenizer's; nullopt for none.
+std::optional<std::string> template_of(const DatasetSection& section) {
+  try {
+    if (auto named = section.plan->named_template()) return named;
+  } catch (const UserError&) {
+    return std::nullopt;  // said of the dataset already
+  }
+  if (section.plan->template_use() == datasets::TemplateUse::kNone) return std::nullopt;
+  return std::string();
+}
+
+/// Warns of datasets of a mixture whose chat template no exported model has.
+void check_templates(const DatasetSection& section, Diagnostics& diagnostics) {
+  const DatasetSection* first = nullptr;
+  for (const DatasetSection* single : section.single_sections()) {
+    if (single->plan == nullptr) continue;
+    const std::optional<std::string> own = template_of(*single);
+    if (!own) continue;
+    if (first == nullptr) first = single;
+    if (template_of(*first) == own) continue;
+    const Node* const key = single->node.find("chat_template");
+    diagnostics.warning(key != nullptr ? *key : single->node,
+                        cat("this dataset is written with another chat template than ", first->key,
+                            ", whose template the exported model has"));
+  }
+}
+
+}  // namespace
+
 void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& diagnostics) {
+  check_templates(recipe.dataset, diagnostics);
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   if (recipe.tool_calls) sections.push_back(&recipe.tool_calls->data);

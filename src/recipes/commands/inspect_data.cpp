@@ -208,6 +208,7 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   data.encoder = &encoder;
   data.classifier = classifier_facts(recipe);
   data.context.reporter = &warnings;
+  data.context.seed = recipe.seed;
   data.packing = recipe.packing;
   data.schedule = schedule_of(recipe);
   try {

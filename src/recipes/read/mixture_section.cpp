@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -54,9 +56,11 @@ class MixtureRecipe final : public DatasetRecipe {
     return most;
   }
 
+  /// That of the first dataset which is written with one, its own or the tokenizer's.
   std::optional<std::string> named_template() const override {
     for (const DatasetSection& part : parts_) {
-      if (auto named = part.plan->named_template()) return named;
+      auto named = part.plan->named_template();
+      if (named || part.plan->template_use() != datasets::TemplateUse::kNone) return named;
     }
     return std::nullopt;
   }
@@ -71,9 +75,9 @@ class MixtureRecipe final : public DatasetRecipe {
           .seed = static_cast<uint64_t>(options_->seed.value_or(data.context.seed)),
           .stopping = options_->stopping_strategy};
     }
-    auto mixed = std::make_unique<datasets::MixedDataset>(std::move(opened), interleaving);
-    if (data.context.reporter != nullptr) tell(mixed->facts(), *data.context.reporter);
-    return mixed;
+    auto dataset = mixed(std::move(opened), interleaving);
+    if (data.context.reporter != nullptr) tell(dataset->facts(), *data.context.reporter);
+    return dataset;
   }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
@@ -91,6 +95,17 @@ class MixtureRecipe final : public DatasetRecipe {
   bool all(Question question) const {
     return std::ranges::all_of(
         parts_, [&](const DatasetSection& part) { return (*part.plan.*question)(); });
+  }
+
+  /// The parts as one; what is wrong with them together is said with the section's name.
+  std::unique_ptr<datasets::MixedDataset> mixed(
+      std::vector<datasets::MixedDataset::Part> opened,
+      const std::optional<datasets::Interleaving>& interleaving) const {
+    try {
+      return std::make_unique<datasets::MixedDataset>(std::move(opened), interleaving);
+    } catch (const InputError& error) {
+      throw InputError(cat(key_, ": ", error.what()));
+    }
   }
 
   /// Says how many samples each dataset has in an epoch.
@@ -181,7 +196,7 @@ void check_interleaving(const InterleaveDatasetsSection& options, const Node& ar
                         Diagnostics& diagnostics) {
   const Node* const seed = arguments.find("seed");
   if (!options.probabilities) {
-    if (options.seed) {
+    if (options.seed && !arguments.has("probabilities")) {
       diagnostics.warning_at_key(
           *seed, "'seed' has no effect without probabilities: the datasets take turns");
     }
@@ -197,8 +212,19 @@ void check_interleaving(const InterleaveDatasetsSection& options, const Node& ar
   }
   double sum = 0;
   for (const double chance : chances) sum += chance;
-  constexpr double kTolerance = 1.5e-8;  // numpy's
-  if (std::abs(sum - 1) <= kTolerance) return;
+  if (sum == 0) {
+    diagnostics.error(place, "probabilities are all 0: one at least is above 0, with the sum 1");
+    return;
+  }
+  const bool has_zero = std::ranges::find(chances, 0.0) != chances.end();
+  if (has_zero && options.stopping_strategy != datasets::StoppingStrategy::kFirstExhausted) {
+    diagnostics.error(place,
+                      "a dataset with probability 0 never ends, so that stopping_strategy can only "
+                      "be first_exhausted");
+    return;
+  }
+  const double tolerance = std::sqrt(std::numeric_limits<double>::epsilon());  // numpy's
+  if (std::abs(sum - 1) <= tolerance) return;
   std::vector<std::string> right;
   for (const double chance : chances) right.push_back(cat(chance / sum));
   diagnostics.error(place, cat("probabilities have the sum ", cat(sum),
@@ -207,17 +233,19 @@ void check_interleaving(const InterleaveDatasetsSection& options, const Node& ar
 
 constexpr const char* kTokenizerKey = "tokenizer";
 
-/// Whether two nodes say the same.
+/// Whether two values of a tokenizer's key are the same.
 bool are_same(const Node& one, const Node& other) {
-  if (one.kind() != other.kind() || one.size() != other.size()) return false;
-  if (one.is_scalar()) return one.text() == other.text();
-  if (!one.is_mapping()) {
-    return std::ranges::equal(one.children(), other.children(), are_same);
-  }
-  return std::ranges::all_of(one.children(), [&](const Node& child) {
-    const Node* const found = other.find(child.key());
-    return found != nullptr && are_same(child, *found);
-  });
+  return one.bool_value() == other.bool_value() && one.string_value() == other.string_value() &&
+         one.number() == other.number();
+}
+
+/// A tokenizer's section, also of one that is named alone.
+Node as_section(const Node& tokenizer) {
+  if (tokenizer.is_mapping()) return tokenizer;
+  Node section = Node::mapping();
+  section.set_position(tokenizer.position());
+  section.put("pretrained_model_name_or_path", tokenizer);
+  return section;
 }
 
 /// The datasets of a mixture, and of the mixtures among them, with those of these that name a
@@ -233,30 +261,32 @@ void add_single_nodes(const Node& section, std::vector<const Node*>& nodes) {
   }
 }
 
-const Node* tokenizer_of(const Node& section) {
-  const Node* const found = section.find(kTokenizerKey);
-  return found == nullptr || found->is_null() ? nullptr : found;
-}
-
 }  // namespace
 
 Node with_tokenizer_of_parts(const Node& section, Diagnostics& diagnostics) {
-  std::vector<const Node*> parts;
-  add_single_nodes(section, parts);
-  if (parts.empty()) return section;
-  const Node* const own = tokenizer_of(section);
-  const Node* const common = own != nullptr ? own : tokenizer_of(*parts.front());
-  for (const Node* part : parts) {
-    const Node* const named = tokenizer_of(*part);
-    if (named == nullptr || (common != nullptr && are_same(*named, *common))) continue;
-    diagnostics.error(
-        *named, cat("all datasets of a mixture are written with one tokenizer, and this is "
-                    "not ",
-                    common == nullptr ? cat("the model's, which ", parts.front()->path(), " has")
-                                      : common->path(),
-                    "; ", section.path(), ".tokenizer names one for all of them"));
+  std::vector<const Node*> sections = {&section};
+  add_single_nodes(section, sections);
+  if (sections.size() == 1) return section;
+  std::optional<Node> common;
+  std::map<std::string, std::string> places;  // of the first that has a key, by the key
+  for (const Node* each : sections) {
+    if (!each->has(kTokenizerKey)) continue;
+    const Node& named = *each->find(kTokenizerKey);
+    const Node own = as_section(named);
+    if (!common) common = own;
+    for (const Node& key : own.children()) {
+      if (key.is_null()) continue;
+      const bool is_new = places.emplace(key.key(), named.path()).second;
+      if (is_new) {
+        common->put(key.key(), key);
+      } else if (key.key() != "_target_" && !are_same(key, *common->find(key.key()))) {
+        diagnostics.error(named.is_mapping() ? key : named,
+                          cat("all datasets of a mixture are written with one tokenizer, and ",
+                              places.at(key.key()), " has another ", key.key()));
+      }
+    }
   }
-  if (own != nullptr || common == nullptr) return section;
+  if (!common) return section;
   Node whole = section;
   whole.put(kTokenizerKey, *common);
   return whole;

@@ -37,8 +37,7 @@ struct InterleaveDatasetsSection {
         field("datasets", &S::datasets, "sections of the datasets").required(),
         field("probabilities", &S::probabilities,
               "chance of each dataset, with the sum 1; absent: one sample of each in turn")
-            .above(0)
-            .at_most(1),
+            .at_least(0),
         field("seed", &S::seed, "of the draws by probabilities; absent: the recipe's").at_least(0),
         field("stopping_strategy", &S::stopping_strategy,
               "the epoch ends with the first dataset that ends (first_exhausted), or when all have "
@@ -53,8 +52,8 @@ std::unique_ptr<DatasetRecipe> read_concatenated(const config::Target& target,
 std::unique_ptr<DatasetRecipe> read_interleaved(const config::Target& target,
                                                 config::Diagnostics& diagnostics);
 
-/// A mixture's section with the tokenizer that its datasets name, if it names none itself; any
-/// other section as it is. Datasets that name another tokenizer than the mixture's are errors.
+/// A mixture's section with all that it and its datasets say of their one tokenizer; any other
+/// section as it is. Two that say different things are an error.
 config::Node with_tokenizer_of_parts(const config::Node& section, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -141,19 +141,59 @@ bool are_of_one_class(const Node& one, const Node& other) {
   return first && first == registry.find(names[1]->text());
 }
 
-/// The keys that a validation set has of the training set: its tokenizer, and its chat template
-/// where both are of one class, unless it has its own.
-std::vector<std::string> inherited_keys(const Node& validation, const Node& training) {
-  if (!validation.is_mapping() || !training.is_mapping()) return {};
-  std::vector<std::string> keys;
-  for (const char* key : {"tokenizer", "chat_template"}) {
-    const Node* found = training.find(key);
-    const bool is_free = found != nullptr && !found->is_null() && validation.find(key) == nullptr;
-    const bool is_shared =
-        std::string_view(key) == "tokenizer" || are_of_one_class(validation, training);
-    if (is_free && is_shared) keys.emplace_back(key);
+/// Calls `visit` with every dataset by itself in a section: those of mixtures, or the section.
+template <typename Section, typename Visit>
+void for_each_single(Section& section, const Visit& visit) {
+  auto* const parts = section.find("datasets");
+  if (parts == nullptr || !parts->is_sequence()) return visit(section);
+  for (auto& part : parts->children()) {
+    if (part.is_mapping()) for_each_single(part, visit);
   }
-  return keys;
+}
+
+/// The chat template that all of the training sets of a set's class name; null where they differ or
+/// name none. `differ` says which.
+const Node* template_of_training(const Node& set, const Node& training, bool& differ) {
+  const Node* common = nullptr;
+  bool has_unnamed = false;
+  differ = false;
+  for_each_single(training, [&](const Node& each) {
+    if (!are_of_one_class(set, each)) return;
+    const Node* const named = each.find("chat_template");
+    const bool is_named = named != nullptr && !named->is_null();
+    has_unnamed = has_unnamed || !is_named;
+    differ = differ ||
+             (is_named && common != nullptr && named->string_value() != common->string_value());
+    if (is_named && common == nullptr) common = named;
+  });
+  differ = differ || (common != nullptr && has_unnamed);
+  return differ ? nullptr : common;
+}
+
+/// A validation set with what it has of the training set, unless it has its own: its tokenizer, and
+/// its chat template where both are of one class. Adds the keys of the section that it gets.
+Node with_inherited(const Node& validation, const Node& training, std::vector<std::string>& keys,
+                    Diagnostics& diagnostics) {
+  Node whole = with_tokenizer_of_parts(validation, diagnostics);
+  if (!validation.is_mapping() || !training.is_mapping()) return whole;
+  if (const Node* tokenizer = training.find("tokenizer");
+      tokenizer != nullptr && !tokenizer->is_null() && whole.find("tokenizer") == nullptr) {
+    whole.put("tokenizer", *tokenizer);
+    keys.emplace_back("tokenizer");
+  }
+  for_each_single(whole, [&](Node& each) {
+    if (each.find("chat_template") != nullptr) return;
+    bool differ = false;
+    if (const Node* found = template_of_training(each, training, differ)) {
+      each.put("chat_template", *found);
+      if (&each == &whole) keys.emplace_back("chat_template");
+    } else if (differ) {
+      diagnostics.warning(each,
+                          "the tokenizer's chat template writes this set, which names none: its "
+                          "training sets have several");
+    }
+  });
+  return whole;
 }
 
 bool is_inherited(const DatasetSection& section, const char* key) {
@@ -174,7 +214,7 @@ DatasetSection read_dataset(const Node& node, std::vector<std::string> inherited
                       "datasets.interleave_datasets, with this list as its `datasets`");
     return section;
   }
-  section.node = with_tokenizer_of_parts(node, diagnostics);
+  section.node = node;
   read_tokenizer(section.node, section, diagnostics);
   const auto target = config::split_target(section.node, diagnostics);
   if (!target) return section;
@@ -274,8 +314,14 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
              Node::string("nemo_automodel.components.datasets.llm.make_agent_chat_dataset"));
     std::vector<std::string> inherited;
     for (const char* key : {"tokenizer", "chat_template"}) {
-      const Node* const found = recipe.dataset.node.find(key);
-      if (found == nullptr || found->is_null() || node->find(key) != nullptr) continue;
+      if (node->find(key) != nullptr) continue;
+      const Node* found = recipe.dataset.node.find(key);
+      bool differ = false;
+      // Of a mixture it is that of its traces.
+      if (found == nullptr && std::string_view(key) == "chat_template") {
+        found = template_of_training(data, recipe.dataset.node, differ);
+      }
+      if (found == nullptr || found->is_null()) continue;
       data.put(key, *found);
       inherited.emplace_back(key);
     }
@@ -290,7 +336,7 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
 
 void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   if (const Node* node = root.find("dataset"); node != nullptr && !node->is_null()) {
-    recipe.dataset = read_dataset(*node, {}, diagnostics);
+    recipe.dataset = read_dataset(with_tokenizer_of_parts(*node, diagnostics), {}, diagnostics);
   } else {
     diagnostics.missing(root, "dataset", "missing key 'dataset': what to train on");
   }
@@ -298,11 +344,10 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
     const bool is_set =
         child.key() == "validation_dataset" || child.key().starts_with("validation_dataset_");
     if (is_set && !child.is_null()) {
-      const std::vector<std::string> keys = inherited_keys(child, recipe.dataset.node);
-      Node whole = child;
-      for (const std::string& key : keys) whole.put(key, *recipe.dataset.node.find(key));
       Diagnostics found = diagnostics;
-      recipe.validation_datasets.push_back(read_dataset(whole, keys, found));
+      std::vector<std::string> keys;
+      const Node whole = with_inherited(child, recipe.dataset.node, keys, found);
+      recipe.validation_datasets.push_back(read_dataset(whole, std::move(keys), found));
       add_new_findings(found, diagnostics);
     }
   }

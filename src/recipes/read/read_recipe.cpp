@@ -115,7 +115,7 @@ std::string hint_in_recipe(const Node& node, const std::vector<std::string>& sec
   for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
     if (name.empty()) continue;
     std::vector<std::string> found = config::keys_ending_with(schema, name);
-    if (is_one_of(found, node.path())) return "";
+    if (is_one_of(found, path_in_schema(node.path()))) return "";
     if (schema.at("properties").contains(name)) {
       if (name == key) return cat("; '", key, "' stands at the top of a recipe");
       found = {std::string(name)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -401,7 +402,13 @@ Json recipe_schema() {
                                  "automodel training recipe");
 }
 
-std::string explain(const std::string& key) {
+std::string path_in_schema(const std::string& path) {
+  static const std::regex part(R"(\.datasets\.[0-9]+(?=\.|$))");
+  return std::regex_replace(path, part, "");
+}
+
+std::string explain(const std::string& dotted_key) {
+  const std::string key = path_in_schema(dotted_key);
   const Json schema = recipe_schema();
   const std::string text = inactive_section_text(key);
   // Those with keys of their own are in the schema, which says it too.

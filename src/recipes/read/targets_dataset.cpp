@@ -29,7 +29,7 @@ using config::Target;
 /// Throws InputError when a dataset draws tokens that the model does not have.
 void check_drawn(int64_t vocab_size, const DataContext& data) {
   if (data.context.vocab_size > 0 && vocab_size > data.context.vocab_size) {
-    throw InputError(cat("dataset.vocab_size ", vocab_size, " is larger than the model's ",
+    throw InputError(cat("vocab_size ", vocab_size, " of a dataset is larger than the model's ",
                          data.context.vocab_size));
   }
 }
@@ -411,7 +411,8 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
                 .options = config::schema_of<MegatronSection>()},
                read_megatron);
   registry.add({.name = "torch.utils.data.ConcatDataset",
-                .aliases = {"torch.utils.data.dataset.ConcatDataset", "ConcatDataset"},
+                .aliases = {"torch.utils.data.dataset.ConcatDataset", "ConcatDataset",
+                            "datasets.concatenate_datasets"},
                 .doc = "several datasets, one after another",
                 .options = config::schema_of<ConcatDatasetSection>()},
                read_concatenated);
