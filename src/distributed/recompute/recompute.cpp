@@ -235,6 +235,12 @@ class RecomputeBehavior final : public nn::UnitBehavior {
   bool is_selective_;
 };
 
+bool has_trained_parameters(const torch::nn::Module& module) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+}
+
 }  // namespace
 
 std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
@@ -249,6 +255,7 @@ int64_t recompute_blocks(torch::nn::Module& model, const nn::ParallelPlan& plan,
   using Mode = ActivationCheckpointingMode;
   int64_t num_blocks = 0;
   for (torch::nn::Module* layer : get_lm_ac_layers(model, plan)) {
+    if (!has_trained_parameters(*layer)) continue;
     auto* hooked = dynamic_cast<nn::HookedModule*>(layer);
     AM_CHECK(hooked != nullptr, "a ", layer->name(), " is a block without a UnitHook");
     if (mode == Mode::kOff && dynamic_cast<nn::RepeatedBlock*>(layer) != nullptr) {
