@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "recipes/runs.h"
@@ -129,9 +130,12 @@ TEST(RollbackTest, ASpikeTakesTheRunBackAndOnWithTheDataAfterIt) {
   }
   EXPECT_TRUE(path_exists(path_join(rolled, "epoch_0_step_53")));
   // A run from that checkpoint whose data have the six batches at their end does the same.
+  std::vector<std::string> lines = split(trim(read_file(rows)), '\n');
+  std::ranges::rotate(lines, lines.begin() + 24);
+  folder.write("moved.jsonl", join(lines, "\n") + "\n");
   const std::string wanted = folder.file("wanted");
-  run(run_over(rows, wanted,
-               {"--dataset.split=train[24:]+train[:24]", "--clip_grad_norm.on_spike=continue",
+  run(run_over(folder.file("moved.jsonl"), wanted,
+               {"--checkpoint.allow_changed_data=true", "--clip_grad_norm.on_spike=continue",
                 cat("--checkpoint.restore_from=", checkpoint)}));
   std::vector<Json> same = records_of(wanted);
   ASSERT_EQ(same.size(), 36U);

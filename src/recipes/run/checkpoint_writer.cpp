@@ -60,9 +60,10 @@ void add_base_weights(const ModelRecipe& model, checkpoint::ModelSignature& sign
 }
 
 void add_tokenizer(const Recipe& recipe, checkpoint::ModelSignature& signature) {
-  const std::string path = path_join(tokenizer_folder(recipe, recipe.dataset), "tokenizer.json");
+  const std::string folder = tokenizer_folder(recipe, recipe.dataset);
   const bool is_read = recipe.dataset.plan != nullptr && recipe.dataset.plan->needs_tokenizer();
-  if (!is_read || !path_exists(path)) return;
+  const std::string path = path_join(folder, "tokenizer.json");
+  if (!is_read || folder.empty() || !path_exists(path)) return;
   signature.add_files(checkpoint::ModelSignature::kTokenizer,
                       format_checksum(checksum_of_file(path)));
 }
