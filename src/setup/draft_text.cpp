@@ -15,12 +15,19 @@ constexpr const char* kComponents = "nemo_automodel.components.";
 constexpr const char* kPlainTemplate = R"(
   # The tokenizer has no chat template: this one marks the turns with texts of its own.
   chat_template: |-
+    {%- if tools %}
+    {{- '<|im_start|>tools\n' + (tools | tojson) + '<|im_end|>\n' }}
+    {%- endif %}
     {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' }}
     {%- if message.role == 'assistant' %}
-    {%- generation %}{{ message.content + '<|im_end|>' }}{% endgeneration %}
+    {%- generation %}{{ message.content or '' }}
+    {%- for call in message.tool_calls or [] %}
+    {{- '<tool_call>' + (call.function | tojson) + '</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>' }}{% endgeneration %}
     {%- else %}
-    {{- message.content + '<|im_end|>' }}
+    {{- (message.content or '') + '<|im_end|>' }}
     {%- endif %}
     {{- '\n' }}
     {%- endfor %}
