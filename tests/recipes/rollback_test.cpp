@@ -131,7 +131,7 @@ TEST(RollbackTest, ASpikeTakesTheRunBackAndOnWithTheDataAfterIt) {
   EXPECT_TRUE(path_exists(path_join(rolled, "epoch_0_step_53")));
   // A run from that checkpoint whose data have the six batches at their end does the same.
   std::vector<std::string> lines = split(trim(read_file(rows)), '\n');
-  std::ranges::rotate(lines, lines.begin() + 24);
+  std::rotate(lines.begin(), lines.begin() + 24, lines.end());
   folder.write("moved.jsonl", join(lines, "\n") + "\n");
   const std::string wanted = folder.file("wanted");
   run(run_over(folder.file("moved.jsonl"), wanted,

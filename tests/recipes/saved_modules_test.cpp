@@ -1,4 +1,5 @@
 // Modules that are trained whole beside adapters, and files that a run reads whenever it goes on.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
