@@ -227,7 +227,7 @@ void check_interleaving(const InterleaveDatasetsSection& options, const Node& ar
   if (std::abs(sum - 1) <= tolerance) return;
   std::vector<std::string> right;
   for (const double chance : chances) right.push_back(cat(chance / sum));
-  diagnostics.error(place, cat("probabilities have the sum ", cat(sum),
+  diagnostics.error(place, cat("probabilities have the sum ", sum,
                                ", not 1; in the same proportion: [", join(right, ", "), "]"));
 }
 
