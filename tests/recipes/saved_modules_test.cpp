@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "checkpoint/safetensors.h"
@@ -91,6 +92,30 @@ TEST(FrozenFilesTest, AnotherBaseIsRefused) {
   const test::ProgramResult named = run(4, {"--checkpoint.restore_from=LATEST"});
   EXPECT_EQ(named.status, 0) << named.err;
   EXPECT_NE(named.err.find("the base's weights are others"), std::string::npos);
+}
+
+/// What is saved is the base that the run read, not the one that is there by then.
+TEST(FrozenFilesTest, ABaseThatChangesWhileTrainingIsRefusedLater) {
+  const TemporaryDirectory folder;
+  copy_base(folder.file("base"));
+  const auto arguments = [&](int num_steps) {
+    return test::smoke_run(
+        folder.file("run"),
+        {cat("--step_scheduler.max_steps=", num_steps), "--step_scheduler.num_epochs=1000000",
+         "--step_scheduler.ckpt_every_steps=1000000", "--peft._target_=PeftConfig",
+         "--peft.target_modules=*_proj",
+         cat("--model.pretrained_model_name_or_path=", folder.file("base"))});
+  };
+  test::Program program(arguments(1000000));
+  test::wait_for_records(folder.file("run/training.jsonl"));
+  damage(folder.file("base/model.safetensors"));
+  ::kill(program.pid(), SIGTERM);
+  EXPECT_EQ(program.wait().status, 75);
+  const auto num_steps =
+      static_cast<int>(read_records(folder.file("run/training.jsonl")).size()) + 1;
+  const test::ProgramResult refused = test::run_program(arguments(num_steps));
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_NE(refused.err.find("the base's weights are others"), std::string::npos) << refused.err;
 }
 
 TEST(FrozenFilesTest, AnotherTeacherIsRefused) {

@@ -157,12 +157,13 @@ void check_base(const Recipe& recipe) {
                        "or set checkpoint.save_consolidated: false"));
 }
 
-CheckpointWriter::CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank,
+CheckpointWriter::CheckpointWriter(const Recipe& recipe, std::string resolved_recipe,
+                                   checkpoint::ModelSignature signature, int rank,
                                    Reporter& reporter)
     : recipe_(recipe),
       resolved_recipe_(std::move(resolved_recipe)),
+      signature_(std::move(signature)),
       rank_(rank),
-      signature_(rank == 0 ? signature_of(recipe).to_json() : Json()),
       reporter_(reporter) {}
 
 void CheckpointWriter::write(const CheckpointContents& contents,
@@ -219,7 +220,7 @@ std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointCon
   checkpoint::write_state(checkpoint::optimizer_path(folder), contents.optimizer_scalars);
   checkpoint::write_state(checkpoint::step_scheduler_path(folder), contents.step_scheduler);
   checkpoint::write_state(checkpoint::dataloader_path(folder, 0), contents.position);
-  checkpoint::write_state(checkpoint::signature_path(folder), signature_);
+  checkpoint::write_state(checkpoint::signature_path(folder), signature_.to_json());
   write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
   if (recipe_.peft) {
     const std::string target = path_join(folder, "model");

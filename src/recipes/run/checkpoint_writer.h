@@ -69,8 +69,10 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
 /// Writes checkpoints, in the order that Lifecycle asks for.
 class CheckpointWriter final {
  public:
-  /// The recipe and the reporter outlive the writer and its copies.
-  CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank, Reporter& reporter);
+  /// The recipe and the reporter outlive the writer and its copies. `signature`: signature_of() at
+  /// the beginning of the run; rank 0 alone needs it.
+  CheckpointWriter(const Recipe& recipe, std::string resolved_recipe,
+                   checkpoint::ModelSignature signature, int rank, Reporter& reporter);
 
   /// Reserves a checkpoint's folder, writes and publishes it. All ranks call it, with the same kind
   /// of `work`, by which they wait for each other. After a failure the half checkpoint is removed.
@@ -90,8 +92,8 @@ class CheckpointWriter final {
 
   const Recipe& recipe_;
   std::string resolved_recipe_;
+  checkpoint::ModelSignature signature_;
   int rank_;
-  Json signature_;  ///< of the files at the beginning of the run; rank 0's
   Reporter& reporter_;
 };
 

@@ -119,7 +119,9 @@ SessionCheckpoint::SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup gr
       background_(background),
       reporter_(reporter),
       resolved_recipe_(std::move(resolved_recipe)) {
-  if (!recipe_.benchmark) lock_folder();  // a benchmark writes nothing there
+  if (recipe_.benchmark) return;  // it writes nothing there
+  lock_folder();
+  if (group_.rank() == 0) signature_ = signature_of(recipe_);
 }
 
 void SessionCheckpoint::lock_folder() {
@@ -194,7 +196,7 @@ std::string SessionCheckpoint::choose(const std::optional<std::string>& wanted) 
     return verify(candidate);
   };
   checkpoint::Lifecycle lifecycle(options, reporter_);
-  const std::string chosen = lifecycle.choose(wanted, signature_of(recipe_)).value_or("");
+  const std::string chosen = lifecycle.choose(wanted, signature_).value_or("");
   passed_over_ = lifecycle.passed_over();
   broadcast_text(cat(kTake, chosen));
   return chosen;
@@ -346,7 +348,7 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
   options.passed_over = passed_over_;
   passed_over_.erase(what.name.text());
   save.folder = checkpoint::Lifecycle(options, reporter_).path(what.name);
-  const CheckpointWriter writer(recipe_, resolved_recipe_, group_.rank(), reporter_);
+  const CheckpointWriter writer(recipe_, resolved_recipe_, signature_, group_.rank(), reporter_);
   save.is_in_background = background_ && !request.ends_run;
   if (!save.is_in_background) {
     writer.write(what, std::move(options), slow_work_);

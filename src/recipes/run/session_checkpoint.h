@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/folder_lock.h"
+#include "checkpoint/signature.h"
 #include "comm/groups/process_group.h"
 #include "comm/watch/slow_work.h"
 #include "core/reporter.h"
@@ -122,6 +123,7 @@ class SessionCheckpoint final {
   std::optional<Background> background_;
   Reporter& reporter_;
   std::string resolved_recipe_;
+  checkpoint::ModelSignature signature_;  // rank 0's, of the files at the beginning of the run
   /// Shared with a save in the background, which may outlive the session.
   std::shared_ptr<checkpoint::FolderLock> lock_;
   std::set<std::string> passed_over_;      // damaged checkpoints found when one was chosen
