@@ -451,10 +451,9 @@ bool are_chosen_twice(const ChosenExperts& chosen, const models::CausalLM& model
   for (const tensor::ParameterPart& part : model.key_map()) {
     if (!part.parameter.starts_with(experts) || !is_of_modules(part.name, choice.saved)) continue;
     choice.findings.push_back(
-        {"modules_to_save", cat(chosen.experts.name,
-                                " is to be trained whole, and gets an adapter "
-                                "by ",
-                                chosen.pattern, ": leave it out of one")});
+        {"modules_to_save",
+         cat(chosen.experts.name, " is to be trained whole, and gets an adapter by ",
+             chosen.pattern, ": leave it out of one")});
     return true;
   }
   return false;

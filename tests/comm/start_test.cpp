@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "comm/ranks.h"
 
 namespace automodel::comm {
@@ -72,14 +75,19 @@ TEST(StartTest, TwoProcessesAsOneRankAreNamed) {
 
 /// A rank that is started again while the others take it for running may be started once more.
 TEST(StartTest, ARankThatIsThereAlreadyIsNoMistake) {
+  const test::TemporaryDirectory folder;
+  const std::string met = folder.file("met");
   RanksOptions options;
   options.timeout_seconds = kStartSeconds;
-  options.adjust = [](int process, WorldOptions& world) {
+  options.adjust = [&](int process, WorldOptions& world) {
     world.rank = process == 0 ? 0 : 1;
     world.size = 2;
-    if (process == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+    while (process == 2 && !path_exists(met)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
   };
-  const auto stay = [](World& world) {
+  const auto stay = [&](World& world) {
+    folder.write("met", "");
     std::this_thread::sleep_for(std::chrono::seconds(2));
     world.close();
   };

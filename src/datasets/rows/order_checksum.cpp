@@ -1,17 +1,12 @@
 #include "datasets/rows/order_checksum.h"
 
 #include <algorithm>
+#include <span>
 
 namespace automodel::datasets {
 
 OrderChecksum& OrderChecksum::add(int64_t number) {
   checksum_.add(std::as_bytes(std::span(&number, 1)));
-  return *this;
-}
-
-OrderChecksum& OrderChecksum::add(std::string_view text) {
-  add(std::ssize(text));
-  checksum_.add(std::as_bytes(std::span(text)));
   return *this;
 }
 

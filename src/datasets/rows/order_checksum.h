@@ -1,19 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/checksum.h"
 
 namespace automodel::datasets {
 
-/// A checksum of which rows lie where, of numbers and texts that say so.
+/// A checksum of which rows lie where, of numbers that say so.
 class OrderChecksum final {
  public:
   OrderChecksum& add(int64_t number);
-  OrderChecksum& add(std::string_view text);
   /// Adds the size of a list, and its numbers; of a long list some thousands of them, spread
   /// evenly.
   OrderChecksum& add(const std::vector<int64_t>& numbers);

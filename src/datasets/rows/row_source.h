@@ -88,7 +88,7 @@ class RowSource final {
   /// An explanation for a column that the row's file has and the row lacks.
   std::string why_without(const std::string& column, int64_t index) const;
   std::vector<DataFingerprint> files() const;
-  /// Of the files' rows and the order in which they are read (OrderChecksum).
+  /// A checksum of which of the files' rows are read, and in which order (OrderChecksum).
   uint64_t order_checksum() const;
   /// "FILE:LINE: 3 lines are not JSON and are left out" with the first one; nullopt when all are.
   const std::optional<std::string>& invalid_lines() const { return invalid_lines_; }

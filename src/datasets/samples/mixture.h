@@ -23,7 +23,8 @@ enum class StoppingStrategy {
 
 /// How datasets take turns.
 struct Interleaving {
-  /// Chances of the datasets, all above 0 with the sum 1; empty: each in turn.
+  /// Chances of the datasets, with the sum 1; empty: each in turn. One of 0 leaves a dataset out,
+  /// and needs kFirstExhausted.
   std::vector<double> probabilities;
   uint64_t seed = 0;  ///< of the draws
   StoppingStrategy stopping = StoppingStrategy::kFirstExhausted;

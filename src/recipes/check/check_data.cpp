@@ -317,12 +317,16 @@ std::optional<std::string> template_of(const DatasetSection& section) {
 /// Warns of datasets of a mixture whose chat template no exported model has.
 void check_templates(const DatasetSection& section, Diagnostics& diagnostics) {
   const DatasetSection* first = nullptr;
+  std::optional<std::string> of_first;
   for (const DatasetSection* single : section.single_sections()) {
     if (single->plan == nullptr) continue;
     const std::optional<std::string> own = template_of(*single);
     if (!own) continue;
-    if (first == nullptr) first = single;
-    if (template_of(*first) == own) continue;
+    if (first == nullptr) {
+      first = single;
+      of_first = own;
+    }
+    if (own == of_first) continue;
     const Node* const key = single->node.find("chat_template");
     diagnostics.warning(key != nullptr ? *key : single->node,
                         cat("this dataset is written with another chat template than ", first->key,

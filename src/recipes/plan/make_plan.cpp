@@ -34,7 +34,7 @@ std::optional<int64_t> length_of(const DatasetSection& section) {
   return length ? length : dataset_number(section, "seq_len");
 }
 
-/// Those of the recipe's dataset, with `usual` where a section says nothing.
+/// The tokens of the longest samples that a recipe trains on; `usual` where a section says nothing.
 int64_t longest_sample(const Recipe& recipe, int64_t usual) {
   int64_t longest = 0;
   for (const DatasetSection* section : recipe.dataset.single_sections()) {

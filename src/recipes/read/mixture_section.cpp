@@ -56,7 +56,7 @@ class MixtureRecipe final : public DatasetRecipe {
     return most;
   }
 
-  /// That of the first dataset which is written with one, its own or the tokenizer's.
+  /// The template of the first dataset that is written with one, its own or the tokenizer's.
   std::optional<std::string> named_template() const override {
     for (const DatasetSection& part : parts_) {
       auto named = part.plan->named_template();
@@ -248,24 +248,21 @@ Node as_section(const Node& tokenizer) {
   return section;
 }
 
-/// The datasets of a mixture, and of the mixtures among them, with those of these that name a
-/// tokenizer.
-void add_single_nodes(const Node& section, std::vector<const Node*>& nodes) {
+/// Adds a section, and if it is a mixture's the sections of its datasets.
+void add_sections(const Node& section, std::vector<const Node*>& sections) {
+  sections.push_back(&section);
   const Node* const list = section.find("datasets");
   if (list == nullptr || !list->is_sequence()) return;
   for (const Node& part : list->children()) {
-    if (!part.is_mapping()) continue;
-    const bool is_mixture = part.find("datasets") != nullptr;
-    if (!is_mixture || part.has(kTokenizerKey)) nodes.push_back(&part);
-    if (is_mixture) add_single_nodes(part, nodes);
+    if (part.is_mapping()) add_sections(part, sections);
   }
 }
 
 }  // namespace
 
 Node with_tokenizer_of_parts(const Node& section, Diagnostics& diagnostics) {
-  std::vector<const Node*> sections = {&section};
-  add_single_nodes(section, sections);
+  std::vector<const Node*> sections;
+  add_sections(section, sections);
   if (sections.size() == 1) return section;
   std::optional<Node> common;
   std::map<std::string, std::string> places;  // of the first that has a key, by the key

@@ -317,7 +317,7 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
       if (node->find(key) != nullptr) continue;
       const Node* found = recipe.dataset.node.find(key);
       bool differ = false;
-      // Of a mixture it is that of its traces.
+      // A mixture's template is that of its traces.
       if (found == nullptr && std::string_view(key) == "chat_template") {
         found = template_of_training(data, recipe.dataset.node, differ);
       }
