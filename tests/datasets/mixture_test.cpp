@@ -133,6 +133,22 @@ TEST(MixtureTest, InterleavedSamplesKnowTheirRows) {
       R"({"name": "second", "num_samples": 3, "num_rows": 2}]})");
 }
 
+/// A row that took another's place is found however deep its dataset lies.
+TEST(MixtureTest, MixturesOfMixturesKnowTheirRows) {
+  std::vector<MixedDataset::Part> parts;
+  parts.push_back({"first", std::make_unique<Numbers>("c.jsonl", 300, 2)});
+  parts.push_back({"second", std::make_unique<MixedDataset>(mixture())});
+  parts.push_back({"third", std::make_unique<MixedDataset>(mixture())});
+  const MixedDataset mixed(std::move(parts));
+  EXPECT_THAT(origins(mixed), ElementsAre("c.jsonl:1", "c.jsonl:2", "a.jsonl:1", "a.jsonl:3",
+                                          "a.jsonl:3", "b.jsonl:1", "b.jsonl:2", "a.jsonl:1",
+                                          "a.jsonl:3", "a.jsonl:3", "b.jsonl:1", "b.jsonl:2"));
+  for (int64_t i = 0; i < mixed.size(); ++i) EXPECT_LT(mixed.at(i).row, mixed.row_end());
+  Indices shown;
+  for (int64_t i = 0; i < mixed.size(); ++i) shown.push_back(mixed.index_to_show(i));
+  EXPECT_EQ(shown, (Indices{0, 2, 7, 1, 5, 10, 3, 8, 6, 11, 4, 9}));
+}
+
 TEST(MixtureTest, OrdersAreToldApart) {
   const auto checksum = [](const std::optional<Interleaving>& interleaving) {
     return mixture(interleaving).order_checksum();

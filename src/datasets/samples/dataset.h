@@ -53,6 +53,10 @@ class Dataset {
   /// any label was skipped. Throws InputError for bad rows.
   virtual Sample at(int64_t index) const = 0;
 
+  /// Rows that samples name are below this: more than size() where a row that took another's place
+  /// is none of the indices.
+  virtual int64_t row_end() const { return size(); }
+
   /// Where a row came from, for messages: "data.jsonl:17".
   virtual std::string origin(int64_t row) const = 0;
 

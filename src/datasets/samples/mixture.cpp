@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -21,6 +22,13 @@ std::vector<int64_t> begins_of(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> begins = {0};
   for (const int64_t size : sizes) begins.push_back(begins.back() + size);
   return begins;
+}
+
+/// The part that a place in all parts, one after another, lies in, and the place in that part.
+std::pair<size_t, int64_t> locate(const std::vector<int64_t>& begins, int64_t place) {
+  const auto behind = std::ranges::upper_bound(begins, place);
+  const auto part = static_cast<size_t>(std::distance(begins.begin(), behind) - 1);
+  return {part, place - begins[part]};
 }
 
 InputError too_long(const std::string& why) {
@@ -106,9 +114,13 @@ std::vector<int64_t> interleaved_order(const std::vector<int64_t>& sizes,
 MixedDataset::MixedDataset(std::vector<Part> parts, const std::optional<Interleaving>& interleaving)
     : parts_(std::move(parts)) {
   AM_CHECK(!parts_.empty(), "a mixture of nothing");
-  std::vector<int64_t> sizes;
-  for (const Part& part : parts_) sizes.push_back(part.dataset->size());
+  std::vector<int64_t> sizes, row_ends;
+  for (const Part& part : parts_) {
+    sizes.push_back(part.dataset->size());
+    row_ends.push_back(part.dataset->row_end());
+  }
   begins_ = begins_of(sizes);
+  row_begins_ = begins_of(row_ends);
   if (interleaving) order_ = interleaved_order(sizes, *interleaving);
 }
 
@@ -120,23 +132,18 @@ int64_t MixedDataset::place_of(int64_t index) const {
   return order_.empty() ? index : order_[static_cast<size_t>(index)];
 }
 
-std::pair<size_t, int64_t> MixedDataset::locate(int64_t place) const {
-  const auto behind = std::ranges::upper_bound(begins_, place);
-  const auto part = static_cast<size_t>(std::distance(begins_.begin(), behind) - 1);
-  return {part, place - begins_[part]};
-}
-
 Sample MixedDataset::at(int64_t index) const {
-  const auto [part, place] = locate(place_of(index));
+  const auto [part, place] = locate(begins_, place_of(index));
   Sample sample = parts_[part].dataset->at(place);
   // A row that took another's place is no index of the mixture: it is counted behind those.
-  sample.row = sample.row == place ? index : size() + begins_[part] + sample.row;
+  sample.row = sample.row == place ? index : size() + row_begins_[part] + sample.row;
   return sample;
 }
 
 std::string MixedDataset::origin(int64_t row) const {
-  const auto [part, place] = locate(row < size() ? place_of(row) : row - size());
-  return parts_[part].dataset->origin(place);
+  const auto [part, of_part] =
+      row < size() ? locate(begins_, place_of(row)) : locate(row_begins_, row - size());
+  return parts_[part].dataset->origin(of_part);
 }
 
 std::vector<DataFingerprint> MixedDataset::files() const {
@@ -178,11 +185,21 @@ Json MixedDataset::facts() const {
 
 int64_t MixedDataset::index_to_show(int64_t number) const {
   if (!order_.empty()) return number;
-  for (int64_t round = 0; number < size(); ++round) {
-    for (size_t part = 0; part < parts_.size(); ++part) {
-      const bool has_one = round < parts_[part].dataset->size();
-      if (has_one && number-- == 0) return begins_[part] + round;
+  // Until the shortest of those that go on has ended, each of them is shown once a round.
+  std::vector<size_t> open(parts_.size());
+  std::iota(open.begin(), open.end(), size_t{0});
+  for (int64_t round = 0; !open.empty();) {
+    int64_t end = parts_[open[0]].dataset->size();
+    for (const size_t part : open) end = std::min(end, parts_[part].dataset->size());
+    const int64_t num_shown = (end - round) * std::ssize(open);
+    if (number < num_shown) {
+      const size_t part = open[static_cast<size_t>(number % std::ssize(open))];
+      round += number / std::ssize(open);
+      return begins_[part] + parts_[part].dataset->index_to_show(round);
     }
+    number -= num_shown;
+    round = end;
+    std::erase_if(open, [&](size_t part) { return parts_[part].dataset->size() == end; });
   }
   AM_CHECK(false, "no sample has this number");
 }

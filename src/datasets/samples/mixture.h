@@ -50,6 +50,7 @@ class MixedDataset final : public Dataset {
 
   int64_t size() const override;
   Sample at(int64_t index) const override;
+  int64_t row_end() const override { return size() + row_begins_.back(); }
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override;
   uint64_t order_checksum() const override;
@@ -62,13 +63,12 @@ class MixedDataset final : public Dataset {
  private:
   /// Samples of a part that an epoch has.
   int64_t num_samples_of(size_t part) const;
-  /// The part that a place in all parts, one after another, lies in, and the place in that part.
-  std::pair<size_t, int64_t> locate(int64_t place) const;
   int64_t place_of(int64_t index) const;
 
   std::vector<Part> parts_;
-  std::vector<int64_t> begins_;  ///< of the parts, one after another, and the end of the last
-  std::vector<int64_t> order_;   ///< places; empty: all, as they are
+  std::vector<int64_t> begins_;      ///< of the parts, one after another, and the end of the last
+  std::vector<int64_t> row_begins_;  ///< likewise of the rows that their samples name
+  std::vector<int64_t> order_;       ///< places; empty: all, as they are
 };
 
 }  // namespace automodel::datasets
