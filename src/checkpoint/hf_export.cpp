@@ -103,10 +103,10 @@ Json generation_config(const Json& config) {
   return out;
 }
 
-/// A generation_config.json with one more token that ends what is generated, behind those that it
+/// A generation_config.json with more tokens that end what is generated, behind those that it
 /// names, or where it names none those of the model's config.json.
-std::string with_end_token(const std::string& text, const std::string& path, const Json& of_model,
-                           int64_t token) {
+std::string with_end_tokens(const std::string& text, const std::string& path, const Json& of_model,
+                            std::span<const int64_t> more) {
   Json config = Json::parse(text, path);
   Json::Array tokens;
   const Json* named = config.find("eos_token_id");
@@ -118,7 +118,7 @@ std::string with_end_token(const std::string& text, const std::string& path, con
       tokens.push_back(*named);
     }
   }
-  tokens.emplace_back(token);
+  for (const int64_t token : more) tokens.emplace_back(token);
   config["eos_token_id"] = Json(tokens);
   return config.dump(2) + "\n";
 }
@@ -290,7 +290,9 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   const bool has_original = !what.original_folder.empty() && path_exists(original);
   std::string generation =
       has_original ? read_file(original) : generation_config(config).dump(2) + "\n";
-  if (what.end_token) generation = with_end_token(generation, original, config, *what.end_token);
+  if (!what.end_tokens.empty()) {
+    generation = with_end_tokens(generation, original, config, what.end_tokens);
+  }
   writer.write("generation_config.json", generation);
   if (!what.tokenizer_folder.empty()) {
     writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);

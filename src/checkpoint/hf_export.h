@@ -22,8 +22,10 @@ struct HfExport {
   std::vector<std::string> kept_prefixes;
   std::string tokenizer_folder;              ///< tokenizer files are copied from here, "" for none
   std::optional<std::string> chat_template;  ///< replaces the tokenizer's own
-  /// A token that ends what is generated, besides those that generation_config.json names.
-  std::optional<int64_t> end_token;
+  /// Tokens that end what is generated, besides those that generation_config.json names.
+  std::vector<int64_t> end_tokens;
+  bool generates = true;                      ///< else there is no generation_config.json
+  std::vector<TextFile> more_files;           ///< written as they are
   int64_t max_file_bytes = int64_t{5} << 30;  ///< used when there is no original
   ByteCounter* progress = nullptr;            ///< counts what has been written
 };

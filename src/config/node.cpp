@@ -161,6 +161,14 @@ Node& Node::put(std::string key, Node value) {
   return children_.back();
 }
 
+Node& Node::put_as_found(std::string key, Node value) {
+  Node& added = put(std::move(key), value);
+  value.key_ = added.key_;
+  value.key_position_ = added.key_position_;
+  added = std::move(value);
+  return added;
+}
+
 Node& Node::put_path(std::string_view dotted, Node value) {
   const std::vector<std::string> parts = split(dotted, '.');
   Node* node = this;

@@ -99,6 +99,8 @@ class Node {
   Node& put(std::string key, Node value);
   /// Sets "a.b.c", making mappings on the way and replacing what is none.
   Node& put_path(std::string_view dotted, Node value);
+  /// Like put(), but the value keeps its path: messages name the place where it was written.
+  Node& put_as_found(std::string key, Node value);
   void erase(std::string_view key);
   /// A mapping without one of its keys; paths and positions are kept.
   Node without(std::string_view key) const;

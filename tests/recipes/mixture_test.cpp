@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -193,6 +194,19 @@ class MixtureSectionsTest : public MixtureRunsTest {
                "}");
   }
 
+  /// A tokenizer without a chat template.
+  std::string bare_tokenizer() const {
+    const std::string path = folder_.file("bare");
+    std::filesystem::remove_all(path);
+    std::filesystem::copy(source_file("configs/quickstart_tokenizer"), path);
+    const std::string about = path + "/tokenizer_config.json";
+    Json config = Json::parse_file(about);
+    config.erase("chat_template");
+    std::filesystem::remove(about);
+    write_file_atomic(about, config.dump());
+    return cat(", tokenizer: {pretrained_model_name_or_path: ", path, "}");
+  }
+
   static std::string concatenated(const std::string& parts, const std::string& more = "") {
     return cat("{_target_: ConcatDataset, datasets: [", parts, "]", more, "}");
   }
@@ -227,6 +241,58 @@ TEST_F(MixtureSectionsTest, SeveralTemplatesAreTold) {
                                    "dataset.datasets.0, whose template the exported model has"));
 }
 
+/// The template that a model gets is one that some dataset is written with: the tokenizer has none.
+TEST_F(MixtureSectionsTest, TheModelGetsTheFirstTemplateThatIsNamed) {
+  const std::string plain = section(source_file(kRows), ", use_hf_chat_template: true");
+  const std::string mixed = concatenated(cat(plain, ", ", chats("two")), bare_tokenizer());
+  EXPECT_THAT(check(mixed).out, testing::Not(HasSubstr("another chat template")));
+  run("named", mixed);
+  EXPECT_EQ(read_file(folder_.file("named/LATEST/model/consolidated/chat_template.jinja")),
+            read_file(folder_.file("two.jinja")));
+}
+
+/// What ends turns and what ends texts are both ends for who generates.
+TEST_F(MixtureSectionsTest, TheModelEndsWhereAnyOfItsDatasetsDoes) {
+  folder_.write(
+      "turns.jinja",
+      "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>"
+      "{% endfor %}");
+  const std::string texts = section(source_file(kRows), ", tokenizer: {add_eos_token: true}");
+  run("ends", concatenated(cat(chats("turns"), ", ", texts), tokenizer()));
+  const Json made =
+      Json::parse_file(folder_.file("ends/LATEST/model/consolidated/generation_config.json"));
+  const Json tokens = Json::parse_file(source_file("configs/quickstart_tokenizer/tokenizer.json"));
+  Json::Array wanted;
+  for (const Json& token : tokens.at("added_tokens").as_array()) {
+    const std::string text = token.at("content").as_string();
+    if (text == "<|im_end|>" || text == "<|endoftext|>") wanted.push_back(token.at("id"));
+  }
+  ASSERT_EQ(wanted.size(), 2);
+  for (const Json& id : wanted) {
+    EXPECT_THAT(made.at("eos_token_id").as_array(), testing::Contains(id));
+  }
+}
+
+/// Labels at their own tokens are for noise, in a dataset of a mixture too.
+TEST_F(MixtureSectionsTest, UnshiftedDatasetsAreRefused) {
+  const std::string own = section(source_file(kRows), ", unshifted: true");
+  const ProgramResult found = check(concatenated(cat(own, ", ", own), tokenizer()));
+  EXPECT_EQ(found.status, 2);
+  EXPECT_THAT(found.out, HasSubstr("unshifted: true is for recipe: "));
+  EXPECT_THAT(found.out, HasSubstr("[dataset.datasets.1.unshifted]"));
+}
+
+TEST_F(MixtureSectionsTest, TracesForToolCallsHaveTheTemplateOfTheTrainingSets) {
+  const auto found = [&](const std::string& parts) {
+    return check(cat(concatenated(parts, bare_tokenizer()),
+                     "\ntool_call_eval: {path: ", folder_.file("chats.jsonl"), "}"));
+  };
+  EXPECT_THAT(found(cat(rows(), ", ", chats("one"))).out,
+              testing::Not(HasSubstr("has no chat template; set chat_template")));
+  EXPECT_THAT(found(cat(chats("one"), ", ", chats("two"))).out,
+              HasSubstr("the tokenizer's chat template writes these traces"));
+}
+
 TEST_F(MixtureSectionsTest, WhatDatasetsSayOfTheirTokenizerIsPutTogether) {
   const std::string path = source_file("configs/quickstart_tokenizer");
   const auto with = [&](const std::string& node) {
@@ -243,6 +309,8 @@ TEST_F(MixtureSectionsTest, WhatDatasetsSayOfTheirTokenizerIsPutTogether) {
   EXPECT_THAT(two.out, HasSubstr("all datasets of a mixture are written with one tokenizer, and "
                                  "dataset.datasets.0.tokenizer has another add_eos_token "
                                  "[dataset.datasets.1.tokenizer.add_eos_token]"));
+  const ProgramResult wrong = check(concatenated(cat(with(path), ", ", with("{add_eos: true}"))));
+  EXPECT_THAT(wrong.out, HasSubstr("[dataset.datasets.1.tokenizer.add_eos]"));
   const ProgramResult validation = check(cat(with("{pretrained_model_name_or_path: nowhere}"),
                                              "\nvalidation_dataset: ", concatenated(with(path))));
   EXPECT_THAT(validation.out, testing::Not(HasSubstr("has another")));

@@ -303,41 +303,56 @@ void check_validation_sets(const Recipe& recipe, Diagnostics& diagnostics) {
 
 namespace {
 
-/// The chat template by which a dataset writes: its text, "" for the tokenizer's; nullopt for none.
-std::optional<std::string> template_of(const DatasetSection& section) {
+/// Whether the tokenizer of a section's data sets has a chat template; false where it is not here.
+bool has_own_template(const Recipe& recipe, const DatasetSection& section) {
+  const std::string folder = tokenizer_folder(recipe, section);
   try {
-    if (auto named = section.plan->named_template()) return named;
+    return !folder.empty() && tokenizers::Tokenizer::load(folder).chat_template().has_value();
   } catch (const UserError&) {
-    return std::nullopt;  // said of the dataset already
+    return false;  // said of the section
   }
-  if (section.plan->template_use() == datasets::TemplateUse::kNone) return std::nullopt;
-  return std::string();
 }
 
-/// Warns of datasets of a mixture whose chat template no exported model has.
-void check_templates(const DatasetSection& section, Diagnostics& diagnostics) {
-  const DatasetSection* first = nullptr;
-  std::optional<std::string> of_first;
-  for (const DatasetSection* single : section.single_sections()) {
+/// Warns of datasets of a mixture whose chat template no exported model has: it has the first one
+/// that a dataset names, else the tokenizer's.
+void check_templates(const Recipe& recipe, Diagnostics& diagnostics) {
+  struct Written {
+    const DatasetSection* section;
+    std::optional<std::string> named;  ///< absent: by the tokenizer's template
+  };
+  std::vector<Written> written;
+  std::optional<bool> has_own;
+  for (const DatasetSection* single : recipe.dataset.single_sections()) {
     if (single->plan == nullptr) continue;
-    const std::optional<std::string> own = template_of(*single);
-    if (!own) continue;
-    if (first == nullptr) {
-      first = single;
-      of_first = own;
+    const datasets::TemplateUse use = single->plan->template_use();
+    try {
+      auto named = single->plan->named_template();
+      if (!named && use == datasets::TemplateUse::kNone) continue;
+      if (!named && use == datasets::TemplateUse::kTokenizersIfAny) {
+        if (!has_own) has_own = has_own_template(recipe, recipe.dataset);
+        if (!*has_own) continue;
+      }
+      written.push_back({single, std::move(named)});
+    } catch (const UserError&) {
+      // Said of the dataset already.
     }
-    if (own == of_first) continue;
-    const Node* const key = single->node.find("chat_template");
-    diagnostics.warning(key != nullptr ? *key : single->node,
-                        cat("this dataset is written with another chat template than ", first->key,
-                            ", whose template the exported model has"));
+  }
+  const auto exported =
+      std::ranges::find_if(written, [](const Written& each) { return each.named.has_value(); });
+  if (exported == written.end()) return;
+  for (const Written& each : written) {
+    if (each.named == exported->named) continue;
+    const Node* const key = each.section->node.find("chat_template");
+    diagnostics.warning(key != nullptr ? *key : each.section->node,
+                        cat("this dataset is written with another chat template than ",
+                            exported->section->key, ", whose template the exported model has"));
   }
 }
 
 }  // namespace
 
 void check_datasets(const Recipe& recipe, bool loads_tokenizers, Diagnostics& diagnostics) {
-  check_templates(recipe.dataset, diagnostics);
+  check_templates(recipe, diagnostics);
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   if (recipe.tool_calls) sections.push_back(&recipe.tool_calls->data);

@@ -1,5 +1,7 @@
 #include "recipes/check/check_dllm.h"
 
+#include <vector>
+
 #include "models/catalog.h"
 
 namespace automodel::recipes {
@@ -21,9 +23,8 @@ const Node& place_in(const Node& section, const char* key) {
 /// Noise needs unshifted samples: their labels are at their own tokens.
 void check_unshifted(const Recipe& recipe, const DatasetSection& section,
                      Diagnostics& diagnostics) {
+  if (section.plan == nullptr || section.plan->is_unshifted() == recipe.dllm.has_value()) return;
   const Node* found = section.node.find("unshifted");
-  const bool is_unshifted = found != nullptr && found->bool_value() == true;
-  if (is_unshifted == recipe.dllm.has_value() || section.plan == nullptr) return;
   if (!recipe.dllm) {
     diagnostics.error(*found, cat("unshifted: true is for recipe: ", kMaskedDiffusionRecipe, " or ",
                                   kBlockDiffusionRecipe));
@@ -121,10 +122,11 @@ void refuse_sizes(const Recipe& recipe, Diagnostics& diagnostics) {
 
 void check_dllm(const Recipe& recipe, Diagnostics& diagnostics) {
   if (recipe.class_name.empty()) return;  // a kind that is not here may have noise of its own
-  check_unshifted(recipe, recipe.dataset, diagnostics);
+  std::vector<const DatasetSection*> sections = recipe.dataset.single_sections();
   for (const DatasetSection& section : recipe.validation_datasets) {
-    check_unshifted(recipe, section, diagnostics);
+    for (const DatasetSection* single : section.single_sections()) sections.push_back(single);
   }
+  for (const DatasetSection* section : sections) check_unshifted(recipe, *section, diagnostics);
   if (!recipe.model.hf_config.is_object()) return;
   if (!fits_model(recipe, diagnostics) || !recipe.dllm) return;
   if (const Node* section = recipe.root.find("dllm"); section != nullptr) {

@@ -2,6 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace automodel::recipes {
@@ -28,6 +30,18 @@ at::Generator seeded_generator(int64_t seed) {
   return at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
 }
 
+/// The largest seq_length of a section's datasets; nullopt where one of them has none.
+static std::optional<int64_t> longest_sample(const DatasetSection& section) {
+  int64_t longest = 0;
+  for (const DatasetSection* single : section.single_sections()) {
+    const config::Node* const node = single->node.find("seq_length");
+    const std::optional<int64_t> length = node == nullptr ? std::nullopt : node->int_value();
+    if (!length) return std::nullopt;
+    longest = std::max(longest, *length);
+  }
+  return longest;
+}
+
 datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
                                                   const datasets::TextEncoder& encoder) {
   datasets::WindowCollaterConfig config;
@@ -37,8 +51,7 @@ datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
   config.pad_seq_len_divisible = recipe.dllm->pad_seq_len_divisible;
   config.supervises_padding = recipe.dllm->supervise_padding;
   config.has_responses = recipe.dllm->is_block_diffusion();
-  const config::Node* length = recipe.dataset.node.find("seq_length");
-  if (length != nullptr) config.max_length = length->int_value();
+  config.max_length = longest_sample(recipe.dataset);
   return config;
 }
 

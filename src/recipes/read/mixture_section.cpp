@@ -56,11 +56,10 @@ class MixtureRecipe final : public DatasetRecipe {
     return most;
   }
 
-  /// The template of the first dataset that is written with one, its own or the tokenizer's.
+  /// The first template that a dataset names; absent where none does.
   std::optional<std::string> named_template() const override {
     for (const DatasetSection& part : parts_) {
-      auto named = part.plan->named_template();
-      if (named || part.plan->template_use() != datasets::TemplateUse::kNone) return named;
+      if (auto named = part.plan->named_template()) return named;
     }
     return std::nullopt;
   }
@@ -244,7 +243,7 @@ Node as_section(const Node& tokenizer) {
   if (tokenizer.is_mapping()) return tokenizer;
   Node section = Node::mapping();
   section.set_position(tokenizer.position());
-  section.put("pretrained_model_name_or_path", tokenizer);
+  section.put_as_found("pretrained_model_name_or_path", tokenizer);
   return section;
 }
 
@@ -275,7 +274,7 @@ Node with_tokenizer_of_parts(const Node& section, Diagnostics& diagnostics) {
       if (key.is_null()) continue;
       const bool is_new = places.emplace(key.key(), named.path()).second;
       if (is_new) {
-        common->put(key.key(), key);
+        common->put_as_found(key.key(), key);
       } else if (key.key() != "_target_" && !are_same(key, *common->find(key.key()))) {
         diagnostics.error(named.is_mapping() ? key : named,
                           cat("all datasets of a mixture are written with one tokenizer, and ",
@@ -285,7 +284,7 @@ Node with_tokenizer_of_parts(const Node& section, Diagnostics& diagnostics) {
   }
   if (!common) return section;
   Node whole = section;
-  whole.put(kTokenizerKey, *common);
+  whole.put_as_found(kTokenizerKey, *common);
   return whole;
 }
 

@@ -1,6 +1,7 @@
 #include "recipes/read/read_data.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -151,14 +152,15 @@ void for_each_single(Section& section, const Visit& visit) {
   }
 }
 
-/// The chat template that all of the training sets of a set's class name; null where they differ or
-/// name none. `differ` says which.
-const Node* template_of_training(const Node& set, const Node& training, bool& differ) {
+/// The chat template that all of the training sets which `counts` takes name; null where they
+/// differ or name none. `differ` says which.
+const Node* common_template(const Node& training, const std::function<bool(const Node&)>& counts,
+                            bool& differ) {
   const Node* common = nullptr;
   bool has_unnamed = false;
   differ = false;
   for_each_single(training, [&](const Node& each) {
-    if (!are_of_one_class(set, each)) return;
+    if (!counts(each)) return;
     const Node* const named = each.find("chat_template");
     const bool is_named = named != nullptr && !named->is_null();
     has_unnamed = has_unnamed || !is_named;
@@ -168,6 +170,24 @@ const Node* template_of_training(const Node& set, const Node& training, bool& di
   });
   differ = differ || (common != nullptr && has_unnamed);
   return differ ? nullptr : common;
+}
+
+/// The chat template that all of the training sets of a set's class name, as common_template()
+/// says.
+const Node* template_of_training(const Node& set, const Node& training, bool& differ) {
+  return common_template(
+      training, [&](const Node& each) { return are_of_one_class(set, each); }, differ);
+}
+
+/// The chat template for traces whose section names none: that of the training sets of their class,
+/// or where there is none of it that of all training sets which name one.
+const Node* template_for_traces(const Node& traces, const Node& training, bool& differ) {
+  bool has_class = false;
+  for_each_single(
+      training, [&](const Node& each) { has_class = has_class || are_of_one_class(traces, each); });
+  if (has_class) return template_of_training(traces, training, differ);
+  return common_template(
+      training, [](const Node& each) { return each.has("chat_template"); }, differ);
 }
 
 /// A validation set with what it has of the training set, unless it has its own: its tokenizer, and
@@ -317,9 +337,13 @@ void read_tool_calls(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
       if (node->find(key) != nullptr) continue;
       const Node* found = recipe.dataset.node.find(key);
       bool differ = false;
-      // A mixture's template is that of its traces.
       if (found == nullptr && std::string_view(key) == "chat_template") {
-        found = template_of_training(data, recipe.dataset.node, differ);
+        found = template_for_traces(data, recipe.dataset.node, differ);
+      }
+      if (differ) {
+        diagnostics.warning(*node,
+                            "the tokenizer's chat template writes these traces, which name none: "
+                            "the training sets have several");
       }
       if (found == nullptr || found->is_null()) continue;
       data.put(key, *found);

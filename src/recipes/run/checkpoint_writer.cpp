@@ -256,14 +256,14 @@ struct TrainedEnd {
   const char* why = "";
 };
 
-/// The token with which the dataset's chat template ends turns, or that the recipe adds to texts.
-std::optional<TrainedEnd> trained_end(const Recipe& recipe, const checkpoint::HfExport& what,
+/// What ends a dataset's samples: the token with which its chat template ends turns, or that the
+/// recipe adds to its texts.
+std::optional<TrainedEnd> trained_end(const Recipe& recipe, const DatasetRecipe& plan,
                                       const datasets::TokenizerEncoder& encoder) {
-  const DatasetRecipe& plan = *recipe.dataset.plan;
-  const bool takes_template =
-      what.chat_template || plan.template_use() != datasets::TemplateUse::kNone;
-  if (takes_template && (what.chat_template || encoder.has_chat_template())) {
-    const auto end = datasets::ChatFormatter(encoder, what.chat_template, {}).turn_end();
+  const auto named = plan.named_template();
+  const bool takes_template = named || plan.template_use() != datasets::TemplateUse::kNone;
+  if (takes_template && (named || encoder.has_chat_template())) {
+    const auto end = datasets::ChatFormatter(encoder, named, {}).turn_end();
     if (end) return TrainedEnd{*end, "with which the chat template ends turns"};
   }
   const bool adds_end = recipe.dataset.encoder_options.adds_eos && plan.takes_special_tokens();
@@ -271,24 +271,30 @@ std::optional<TrainedEnd> trained_end(const Recipe& recipe, const checkpoint::Hf
   return TrainedEnd{*encoder.eos_token_id(), "which add_eos_token writes behind texts"};
 }
 
-/// The end that the model is trained to write, where nothing in the exported folder would make
-/// transformers stop at it.
-std::optional<int64_t> missing_end(const Recipe& recipe, const checkpoint::HfExport& what,
-                                   Reporter& reporter) {
-  if (what.tokenizer_folder.empty() || !recipe.dataset.plan->needs_tokenizer()) return std::nullopt;
+/// The ends that the model is trained to write, where nothing in the exported folder would make
+/// transformers stop at them.
+std::vector<int64_t> missing_ends(const Recipe& recipe, const checkpoint::HfExport& what,
+                                  Reporter& reporter) {
+  if (what.tokenizer_folder.empty() || !recipe.dataset.plan->needs_tokenizer()) return {};
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(what.tokenizer_folder));
-  const std::optional<TrainedEnd> end = trained_end(recipe, what, encoder);
-  if (!end) return std::nullopt;
   // transformers goes by generation_config.json alone, which is the original's where it has one.
   const std::string& original = what.original_folder;
   const bool has_own =
       !original.empty() && path_exists(path_join(original, "generation_config.json"));
-  const std::vector<int64_t> named =
+  const std::vector<int64_t> known =
       end_tokens(std::nullopt, has_own ? Json::object() : what.config, original);
-  if (std::ranges::find(named, end->token) != named.end()) return std::nullopt;
-  reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ", end->token,
-                    " (", encoder.token_text(end->token), "), ", end->why));
-  return end->token;
+  std::vector<int64_t> missing;
+  for (const DatasetSection* single : recipe.dataset.single_sections()) {
+    const std::optional<TrainedEnd> end = trained_end(recipe, *single->plan, encoder);
+    const auto is_in = [&](const std::vector<int64_t>& tokens) {
+      return std::ranges::find(tokens, end->token) != tokens.end();
+    };
+    if (!end || is_in(known) || is_in(missing)) continue;
+    reporter.info(cat("generation_config.json of the exported folder: eos_token_id gets ",
+                      end->token, " (", encoder.token_text(end->token), "), ", end->why));
+    missing.push_back(end->token);
+  }
+  return missing;
 }
 
 }  // namespace
@@ -303,7 +309,7 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
   what.chat_template = recipe.dataset.plan->named_template();
   try {
-    what.end_token = missing_end(recipe, what, reporter);
+    what.end_tokens = missing_ends(recipe, what, reporter);
   } catch (const UserError& error) {  // what was trained is saved all the same
     reporter.warning(cat("the end of turns was not looked for: ", error.what()));
   }
