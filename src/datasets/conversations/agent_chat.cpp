@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/conversations/conversation.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -111,6 +112,10 @@ Sample AgentChatDataset::at(int64_t index) const {
   Sample sample = formatter_.format(conversation.messages, conversation.tools, source_.origin(row));
   sample.row = index;
   return sample;
+}
+
+uint64_t AgentChatDataset::order_checksum() const {
+  return OrderChecksum().add(static_cast<int64_t>(source_.order_checksum())).add(rows_).value();
 }
 
 std::string AgentChatDataset::origin(int64_t row) const {

@@ -92,7 +92,7 @@ class AgentChatDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return source_.files(); }
-  uint64_t order_checksum() const override { return source_.order_checksum(); }
+  uint64_t order_checksum() const override;
 
   /// Warnings for a run: rows that were left out.
   const std::vector<std::string>& findings() const { return findings_; }

@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kFilesKey = "files";
 constexpr const char* kOrderKey = "order";
+constexpr const char* kDrawnKey = "drawn";
 constexpr const char* kDealtKey = "dealt";
 
 const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
@@ -178,6 +179,7 @@ Json DataLoader::state() const {
   if (const uint64_t order = dataset_->order_checksum(); order != 0) {
     state[kOrderKey] = format_checksum(order);
   }
+  state[kDrawnKey] = format_checksum(sampler_->order_checksum());
   if (sampler_->depends_on_ranks()) state[kDealtKey] = dealt();
   return state;
 }
@@ -187,11 +189,10 @@ void DataLoader::load_state(const Json& state) {
   const bool has_changed =
       files != nullptr && check_fingerprints(*files, dataset_->files(),
                                              context_.allows_changed_data, context_.reporter);
-  const bool follows_lengths = dataset_->depends_on_lengths() || sampler_->depends_on_lengths();
   const bool are_other_rows =
       state.at("num_rows").as_int() != dataset_->size() || is_in_other_order(state);
   if (!has_changed && are_other_rows) refuse_other_rows(state);
-  has_begun_anew_ = are_other_rows || (has_changed && follows_lengths);
+  has_begun_anew_ = are_other_rows || (has_changed && depends_on_lengths());
   if (has_begun_anew_) return begin_epoch_anew(state);
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
@@ -214,9 +215,17 @@ void DataLoader::load_state(const Json& state) {
   is_exhausted_ = position.is_exhausted;
 }
 
+bool DataLoader::depends_on_lengths() const {
+  return dataset_->depends_on_lengths() || sampler_->depends_on_lengths();
+}
+
 bool DataLoader::is_in_other_order(const Json& state) const {
-  const Json* const order = state.find(kOrderKey);
-  return order != nullptr && order->as_string() != format_checksum(dataset_->order_checksum());
+  const auto differs = [&](const char* key, uint64_t now) {
+    const Json* const then = state.find(key);
+    return then != nullptr && then->as_string() != format_checksum(now);
+  };
+  return differs(kOrderKey, dataset_->order_checksum()) ||
+         differs(kDrawnKey, sampler_->order_checksum());
 }
 
 void DataLoader::refuse_other_rows(const Json& state) const {
@@ -230,9 +239,10 @@ void DataLoader::refuse_other_rows(const Json& state) const {
                 "them, so that an epoch would have some rows twice and others never");
   throw InputError(cat(
       what,
-      ": a run continues with the split, shuffle_seed, limits, seq_length, packing, "
-      "num_train_samples and, of a mixture, datasets, probabilities, seed and stopping_strategy "
-      "that it began with; checkpoint.allow_changed_data: true begins the epoch anew"));
+      ": a run continues with the seed, shuffle, group_by_length, split, shuffle_seed, limits, "
+      "filters, seq_length, packing, num_train_samples and, of a mixture, datasets, probabilities, "
+      "seed and stopping_strategy that it began with; checkpoint.allow_changed_data: true begins "
+      "the epoch anew"));
 }
 
 void DataLoader::begin_epoch_anew(const Json& state) {
@@ -246,9 +256,9 @@ void DataLoader::begin_epoch_anew(const Json& state) {
                               ? cat("there are ", dataset_->size(),
                                     dataset_->depends_on_lengths() ? " packs" : " samples",
                                     ", and there were ", num_rows_then)
-                          : is_in_other_order(state)
-                              ? "the rows are in another order"
-                              : "the order of the samples depends on their lengths";
+                          : depends_on_lengths()
+                              ? "the order of the samples depends on their lengths"
+                              : "the rows are in another order";
   context_.reporter->warning(
       cat(context_.dataset, ": ", why, ": ",
           is_exhausted_ ? "the next epoch takes what is there now"

@@ -111,6 +111,8 @@ class DataLoader final : public BatchStream {
  private:
   int64_t num_batches(int64_t num_rows) const;
   void begin_epoch_anew(const Json& state);
+  /// Whether what lies where depends on the lengths of all rows.
+  bool depends_on_lengths() const;
   /// Whether a position is of other rows of the files, or of another order of them.
   bool is_in_other_order(const Json& state) const;
   /// Throws InputError for a position of other rows, unless these may be others.

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/long_work.h"
 #include "core/parallel.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -90,6 +91,10 @@ PackedDataset::PackedDataset(std::unique_ptr<const Dataset> samples, const Packi
   counts_.num_packs = size();
   counts_.num_left_over = std::ssize(measured.samples) - counts_.num_packed;
   if (reporter != nullptr) describe(*reporter);
+  OrderChecksum order;
+  order.add(static_cast<int64_t>(samples_->order_checksum()));
+  for (const std::vector<int64_t>& pack : packs_) order.add(pack);
+  order_checksum_ = order.value();
   if (packs_.empty()) {
     throw InputError(cat("packing leaves nothing to train on: of ", counts_.num_samples,
                          " samples ", counts_.num_too_long, " are longer than a pack of ",

@@ -62,7 +62,7 @@ class PackedDataset final : public Dataset {
   /// The rows of a pack's first and last sample.
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return samples_->files(); }
-  uint64_t order_checksum() const override { return samples_->order_checksum(); }
+  uint64_t order_checksum() const override { return order_checksum_; }
   bool depends_on_lengths() const override { return true; }
   /// The counts, and as "fill" the share of the packs' places that have a token.
   Json facts() const override;
@@ -84,6 +84,7 @@ class PackedDataset final : public Dataset {
   std::unique_ptr<const Dataset> samples_;
   PackingConfig config_;
   std::vector<std::vector<int64_t>> packs_;  ///< indices of samples_
+  uint64_t order_checksum_ = 0;              ///< of the packs
   PackingCounts counts_;
 };
 

@@ -9,8 +9,16 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
+
+namespace {
+
+/// The ways to order rows, as checksums have them.
+enum class OrderKind : int64_t { kDistributed, kByLength, kMegatronSingle, kMegatronCyclic };
+
+}  // namespace
 
 std::vector<int64_t> random_permutation(int64_t n, int64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
@@ -39,6 +47,13 @@ std::vector<int64_t> DistributedSampler::rows(int64_t epoch, int64_t num_skipped
   return rows;
 }
 
+uint64_t DistributedSampler::order_checksum() const {
+  OrderChecksum sum;
+  sum.add(static_cast<int64_t>(OrderKind::kDistributed));
+  if (options_.shuffle) sum.add(options_.seed);
+  return sum.value();
+}
+
 namespace {
 
 int64_t checked_batches(int64_t num_rows, int64_t batch_size, const SamplerOptions& options) {
@@ -58,6 +73,11 @@ LengthGroupedSampler::LengthGroupedSampler(const std::vector<int64_t>& lengths, 
   std::iota(sorted.begin(), sorted.end(), int64_t{0});
   std::ranges::stable_sort(sorted, std::ranges::greater(),
                            [&](int64_t row) { return lengths[static_cast<size_t>(row)]; });
+  order_checksum_ = OrderChecksum()
+                        .add(static_cast<int64_t>(OrderKind::kByLength))
+                        .add(seed_)
+                        .add(sorted)
+                        .value();
   for (int64_t i = 0; i < num_batches * batch_size; ++i) {
     rows_.push_back(sorted[static_cast<size_t>(i * options.num_replicas + options.rank)]);
   }
@@ -81,6 +101,12 @@ MegatronSampler::MegatronSampler(MegatronOrder order, int64_t batch_size,
       batch_size_(batch_size),
       options_(options),
       num_batches_(checked_batches(options.num_rows, batch_size, options)) {}
+
+uint64_t MegatronSampler::order_checksum() const {
+  const bool is_cyclic = order_ == MegatronOrder::kCyclic;
+  const OrderKind kind = is_cyclic ? OrderKind::kMegatronCyclic : OrderKind::kMegatronSingle;
+  return OrderChecksum().add(static_cast<int64_t>(kind)).value();
+}
 
 std::vector<int64_t> MegatronSampler::rows(int64_t epoch, int64_t num_skipped) const {
   std::vector<int64_t> rows;

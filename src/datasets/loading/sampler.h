@@ -31,6 +31,9 @@ class RowSampler {
 
   /// Whether the order depends on the rows' lengths.
   virtual bool depends_on_lengths() const { return false; }
+
+  /// A checksum of what the order of an epoch follows, the same on all ranks.
+  virtual uint64_t order_checksum() const = 0;
 };
 
 /// How rows are assigned to ranks.
@@ -56,6 +59,7 @@ class DistributedSampler final : public RowSampler {
 
   int64_t size() const override { return options_.num_rows / options_.num_replicas; }
   std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
+  uint64_t order_checksum() const override;
 
  private:
   Options options_;
@@ -74,10 +78,12 @@ class LengthGroupedSampler final : public RowSampler {
   std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
   bool depends_on_ranks() const override { return true; }
   bool depends_on_lengths() const override { return true; }
+  uint64_t order_checksum() const override { return order_checksum_; }
 
  private:
   int64_t batch_size_;
   int64_t seed_;
+  uint64_t order_checksum_;
   std::vector<int64_t> rows_;  ///< this rank's, batch by batch
 };
 
@@ -95,6 +101,7 @@ class MegatronSampler final : public RowSampler {
   int64_t size() const override { return num_batches_ * batch_size_; }
   std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
   bool depends_on_ranks() const override { return order_ == MegatronOrder::kCyclic; }
+  uint64_t order_checksum() const override;
 
  private:
   MegatronOrder order_;

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -249,6 +250,20 @@ MegatronPretraining::MegatronPretraining(const MegatronPretrainingConfig& config
     throw InputError(cat(sources_[0].tokens->prefix(), ": no sample is asked for (",
                          enum_name(config.part), ")"));
   }
+  order_checksum_ = checksum_of_order();
+}
+
+uint64_t MegatronPretraining::checksum_of_order() const {
+  OrderChecksum sum;
+  for (const Source& source : sources_) {
+    const std::vector<int32_t>& documents = source.index.documents;
+    sum.add(std::vector<int64_t>(documents.begin(), documents.end()));
+    sum.add(source.index.shuffled);
+  }
+  std::vector<int64_t> blended;
+  blended.reserve(blend_.size());
+  for (const BlendedSample& sample : blend_) blended.push_back(sample.dataset);
+  return sum.add(blended).value();
 }
 
 int64_t MegatronPretraining::size() const {

@@ -79,6 +79,7 @@ class MegatronPretraining final : public Dataset {
   /// "PREFIX sample 17".
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override;
+  uint64_t order_checksum() const override { return order_checksum_; }
 
  private:
   /// One file's documents.
@@ -93,12 +94,14 @@ class MegatronPretraining final : public Dataset {
   void open_blend(const MegatronBlend& blend, const std::pair<double, double>& bounds,
                   std::optional<int64_t> num_samples, const MegatronPretrainingConfig& config);
   std::pair<const Source*, int64_t> locate(int64_t index) const;
+  uint64_t checksum_of_order() const;
 
   int64_t seq_length_;
   int64_t pad_id_;
   std::optional<int64_t> eos_id_;
   std::vector<Source> sources_;
   std::vector<BlendedSample> blend_;  ///< empty: the one source's samples
+  uint64_t order_checksum_ = 0;
 };
 
 }  // namespace automodel::datasets

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "datasets/pretraining/python_random.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -35,6 +36,12 @@ MockSequenceClassificationDataset::MockSequenceClassificationDataset(
     sample.row = i;
     samples_.push_back(std::move(sample));
   }
+}
+
+uint64_t MockSequenceClassificationDataset::order_checksum() const {
+  OrderChecksum sum;
+  for (const Sample& sample : samples_) sum.add(sample.input_ids).add(sample.labels);
+  return sum.value();
 }
 
 std::string MockSequenceClassificationDataset::origin(int64_t row) const {

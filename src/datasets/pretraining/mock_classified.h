@@ -53,6 +53,7 @@ class MockSequenceClassificationDataset final : public Dataset {
   Sample at(int64_t index) const override { return samples_[static_cast<size_t>(index)]; }
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return {}; }
+  uint64_t order_checksum() const override;
 
  private:
   std::vector<Sample> samples_;

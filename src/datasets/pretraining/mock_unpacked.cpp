@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "datasets/pretraining/python_random.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -32,6 +33,12 @@ Sample MockUnpackedDataset::at(int64_t index) const {
   sample.num_attended = static_cast<int64_t>(sample.input_ids.size());
   sample.row = index;
   return sample;
+}
+
+uint64_t MockUnpackedDataset::order_checksum() const {
+  OrderChecksum sum;
+  for (const std::vector<int64_t>& sentence : sentences_) sum.add(sentence);
+  return sum.value();
 }
 
 std::string MockUnpackedDataset::origin(int64_t row) const {

@@ -48,6 +48,7 @@ class MockUnpackedDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return {}; }
+  uint64_t order_checksum() const override;
 
  private:
   std::vector<std::vector<int64_t>> sentences_;

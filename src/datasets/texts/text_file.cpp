@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "datasets/rows/data_layout.h"
+#include "datasets/rows/order_checksum.h"
 
 namespace automodel::datasets {
 
@@ -121,6 +122,10 @@ TextFileDataset::TextFileDataset(const TextFileDatasetConfig& config, const Text
   }
   first_sample_ = begin;
   num_samples_ = end - begin;
+}
+
+uint64_t TextFileDataset::order_checksum() const {
+  return OrderChecksum().add(seq_length_).add(first_sample_).value();
 }
 
 Sample TextFileDataset::at(int64_t index) const {

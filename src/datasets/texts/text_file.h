@@ -62,6 +62,7 @@ class TextFileDataset final : public Dataset {
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return files_; }
+  uint64_t order_checksum() const override;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens_.size()); }
 
