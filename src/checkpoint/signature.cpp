@@ -26,7 +26,7 @@ const Json& field_of(const ModelSignature& signature, const std::string& key) {
 
 /// The files that a field has a checksum of; "" for other fields.
 std::string files_of(const std::string& key) {
-  if (key == ModelSignature::kTokenizer) return "tokens of tokenizer.json";
+  if (key == ModelSignature::kTokenizer) return "bytes of tokenizer.json";
   if (key == ModelSignature::kBaseWeights) return "the base's weights";
   return key == cat("teacher.", ModelSignature::kBaseWeights) ? "the teacher's weights" : "";
 }

@@ -22,7 +22,7 @@ class ModelSignature final {
   /// Adds a checksum of files that a run reads and its checkpoints do not have: kBaseWeights,
   /// kTokenizer. Signatures are compared by it where both have it.
   void add_files(const std::string& key, const std::string& checksum);
-  static constexpr const char* kBaseWeights = "base_weights";
+  static constexpr const char* kBaseWeights = "base_tensors";
   static constexpr const char* kTokenizer = "tokenizer";
 
   /// Adds the signature of the model that this one is distilled from.

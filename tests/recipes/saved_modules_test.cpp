@@ -151,7 +151,7 @@ TEST(FrozenFilesTest, AnotherTokenizerIsRefused) {
                     read_file(folder.file("tokens/tokenizer.json")) + " ");
   const test::ProgramResult refused = run(3);
   EXPECT_EQ(refused.status, 3);
-  EXPECT_NE(refused.err.find("tokens of tokenizer.json are others"), std::string::npos)
+  EXPECT_NE(refused.err.find("bytes of tokenizer.json are others"), std::string::npos)
       << refused.err;
 }
 

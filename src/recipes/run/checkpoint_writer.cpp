@@ -53,7 +53,7 @@ void add_base_weights(const ModelRecipe& model, checkpoint::ModelSignature& sign
   if (model.draws_weights() || model.folder.empty()) return;
   try {
     signature.add_files(checkpoint::ModelSignature::kBaseWeights,
-                        checksum_of_files(weight_files(model.folder)));
+                        checksum_of_weights(model.folder));
   } catch (const UserError&) {
     // Loading them says what is wrong.
   }

@@ -1,11 +1,17 @@
 #include "recipes/run/host_files.h"
 
+#include <algorithm>
+#include <deque>
+#include <span>
+
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors_header.h"
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "datasets/rows/fingerprint.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -29,10 +35,38 @@ std::vector<SharedFile> weight_files(const std::string& folder) {
   return files;
 }
 
-std::string checksum_of_files(const std::vector<SharedFile>& files) {
-  std::vector<std::string> lines;
-  for (const SharedFile& file : files) lines.push_back(cat(file.num_bytes, " ", file.checksum));
-  return format_checksum(checksum_of(join(lines, "\n")));
+std::string checksum_of_weights(const std::string& folder) {
+  constexpr size_t kMostRead = 4096;
+  constexpr uint64_t kPieceBytes = 2048;
+  const auto weights = checkpoint::HfFolder::open(folder);
+  struct Place {
+    const checkpoint::TensorEntry* entry;
+    size_t file;
+  };
+  std::vector<Place> places;
+  std::deque<DataFile> files;
+  for (size_t i = 0; i < weights.file_names().size(); ++i) {
+    files.emplace_back(path_join(folder, weights.file_names()[i]));
+    for (const checkpoint::TensorEntry& entry : weights.file(i).tensors()) {
+      places.push_back({&entry, i});
+    }
+  }
+  std::ranges::sort(places, {}, [](const Place& place) { return place.entry->name; });
+  const size_t step = places.size() / kMostRead + 1;
+  Checksum sum;
+  const auto add = [&](const std::string& bytes) { sum.add(std::as_bytes(std::span(bytes))); };
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& [entry, file] = places[i];
+    add(cat(entry->name, " ", tensor::dtype_name(entry->dtype)));
+    for (const int64_t size : entry->shape) add(cat(" ", size));
+    if (i % step != 0) continue;
+    const uint64_t num_bytes = entry->num_bytes();
+    const uint64_t last = num_bytes - std::min(num_bytes, kPieceBytes);
+    for (const uint64_t at : {uint64_t{0}, last / 2, last}) {
+      add(files[file].read(entry->begin + at, std::min(num_bytes, kPieceBytes)));
+    }
+  }
+  return format_checksum(sum.value());
 }
 
 std::vector<SharedFile> data_files(const Json& stream_state) {

@@ -19,8 +19,10 @@ struct SharedFile {
 /// The weight files of a Hugging Face folder: of each, some blocks are compared.
 std::vector<SharedFile> weight_files(const std::string& folder);
 
-/// A checksum of sizes and contents, as far as they are looked at, of some files.
-std::string checksum_of_files(const std::vector<SharedFile>& files);
+/// A checksum of a Hugging Face folder's weights, in whatever files they lie: of tensors' names,
+/// dtypes and shapes, and of pieces of their bytes (of some thousands of tensors, where there are
+/// more). Weights that differ elsewhere alone are not told apart.
+std::string checksum_of_weights(const std::string& folder);
 
 /// The files of a dataset, by a BatchStream's state; none where it knows of none.
 std::vector<SharedFile> data_files(const Json& stream_state);
