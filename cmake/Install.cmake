@@ -42,12 +42,13 @@ install(DIRECTORY "${_cuda_lib}/" DESTINATION ${_own_lib}/nvidia/cu13/lib COMPON
         FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
 
 install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
-# What recipes/smoke/tiny_llama_{sft,qlora,kd}.yaml, tiny_classifier.yaml and tiny_t5.yaml read.
+# What recipes/smoke/tiny_llama_{sft,qlora,kd}.yaml, tiny_{classifier,embedder,t5}.yaml read.
 install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher
         tests/recipes/data/tiny_classifier tests/recipes/data/tiny_t5
         DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(FILES tests/recipes/data/rows.jsonl tests/recipes/data/pairs.jsonl
-              tests/recipes/data/questions.jsonl
+              tests/recipes/data/questions.jsonl tests/recipes/data/searches.jsonl
+              tests/recipes/data/searches_left.jsonl
         DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(CODE "set(texts_folder share/automodel/recipes)
               set(texts_pattern *.yaml)" COMPONENT data)

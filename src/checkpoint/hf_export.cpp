@@ -293,7 +293,11 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   if (!what.end_tokens.empty()) {
     generation = with_end_tokens(generation, original, config, what.end_tokens);
   }
-  writer.write("generation_config.json", generation);
+  if (what.generates) writer.write("generation_config.json", generation);
+  for (const TextFile& file : what.more_files) {
+    create_directories(parent_path(path_join(folder, file.path)));
+    writer.write(file.path, file.text);
+  }
   if (!what.tokenizer_folder.empty()) {
     writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);
   }

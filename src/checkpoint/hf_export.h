@@ -13,6 +13,12 @@
 
 namespace automodel::checkpoint {
 
+/// A text that a folder has.
+struct TextFile {
+  std::string path;  ///< below the folder: 1_Pooling/config.json
+  std::string text;
+};
+
 /// The contents of a Hugging Face folder besides the tensors' values.
 struct HfExport {
   Json config;                  ///< becomes config.json, with the exported dtype

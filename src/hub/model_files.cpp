@@ -38,6 +38,12 @@ bool is_tokenizer_file(std::string_view path) {
          std::find(kNames.begin(), kNames.end(), path) != kNames.end();
 }
 
+/// config.json, and what Sentence Transformers say of how a model's states become embeddings.
+bool is_config_file(std::string_view path) {
+  return path == "config.json" || path == "modules.json" || path == "sentence_bert_config.json" ||
+         path.ends_with("_Pooling/config.json");
+}
+
 std::vector<std::string> shards_of_index(const Snapshot& snapshot) {
   const std::string path = path_join(snapshot.folder, kIndex);
   std::vector<std::string> shards;
@@ -84,10 +90,10 @@ std::vector<std::string> model_files(const Repository& repository, const Snapsho
   std::vector<std::string> files;
   for (const HubFile& file : snapshot.files) {
     const bool is_wanted =
-        part == ModelPart::kConfig ? file.path == "config.json" : is_tokenizer_file(file.path);
+        part == ModelPart::kConfig ? is_config_file(file.path) : is_tokenizer_file(file.path);
     if (is_wanted) files.push_back(file.path);
   }
-  if (files.empty() && part == ModelPart::kConfig) {
+  if (part == ModelPart::kConfig && std::ranges::find(files, "config.json") == files.end()) {
     throw HubError(HubFailure::kAbsent, cat(describe(repository), " has no config.json"));
   }
   return files;

@@ -8,6 +8,7 @@
 #include "models/causal_lm.h"
 #include "models/decoder/classifier.h"
 #include "models/decoder/decoder_model.h"
+#include "models/decoder/embedder.h"
 #include "models/families/families.h"
 
 namespace automodel::models {
@@ -25,16 +26,6 @@ std::string named_architecture(const Json& hf_config) {
   return first.is_string() ? first.as_string() : "";
 }
 
-/// Whether a class of transformers is a family's without the head, as AutoModel saves it:
-/// LlamaModel of LlamaForCausalLM.
-bool is_headless(const std::string& architecture, const Family& family) {
-  constexpr std::string_view kCausal = "ForCausalLM";
-  std::string name(family.architecture);
-  if (!name.ends_with(kCausal)) return false;
-  name.resize(name.size() - kCausal.size());
-  return architecture == name + "Model";
-}
-
 const Family* find(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
@@ -49,7 +40,7 @@ const Family* find(const Json& hf_config) {
     if (is_match) return family;
   }
   const auto is_of_headless = [&](const Family* family) {
-    return family->model_type == model_type && is_headless(architecture, *family);
+    return family->model_type == model_type && architecture == decoder::headless_class(*family);
   };
   const auto found = std::ranges::find_if(decoder::kFamilies, is_of_headless);
   return found == std::ranges::end(decoder::kFamilies) ? nullptr : *found;
@@ -152,6 +143,16 @@ bool is_classifier(const Json& hf_config) {
   return family != nullptr && decoder::is_classifier(*family, hf_config);
 }
 
+bool makes_embeddings(const Json& hf_config) {
+  return hf_config.is_object() && find(hf_config) != nullptr && decoder::is_embedder(hf_config);
+}
+
+std::string embedder_of(const Json& hf_config) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  if (family == nullptr || family->build != nullptr) return "";
+  return decoder::headless_class(*family);
+}
+
 std::optional<int64_t> num_routed_experts(const Json& hf_config) {
   if (!hf_config.is_object() || !find_family(hf_config).is_known) return std::nullopt;
   ConfigReader reader(hf_config);
@@ -177,7 +178,7 @@ bool sees_later_tokens(const Json& hf_config) {
   if (!hf_config.is_object() || !find_family(hf_config).is_known) return false;
   ConfigReader reader(hf_config);
   const decoder::DecoderConfig config = find(hf_config)->read_config(reader);
-  return !config.is_causal && !config.pooler;
+  return !config.is_causal && !config.pooler && !decoder::is_embedder(hf_config);
 }
 
 bool sees_all_earlier_tokens(const Json& hf_config) {

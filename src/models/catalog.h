@@ -33,6 +33,14 @@ std::string classifier_of(const Json& hf_config);
 /// Whether a config.json's class classifies sequences.
 bool is_classifier(const Json& hf_config);
 
+/// The class of a config.json's family without a head, which makes embeddings of texts,
+/// "Qwen3Model"; "" for a family that has none here, or is not known.
+std::string embedder_of(const Json& hf_config);
+
+/// Whether a config.json is that of a model which makes embeddings of texts: its class is that of
+/// embedder_of(), and `pooling` says how (text_pooling.h).
+bool makes_embeddings(const Json& hf_config);
+
 /// Family::exchanges_expert_factors of a config.json's family.
 bool exchanges_expert_factors(const Json& hf_config);
 

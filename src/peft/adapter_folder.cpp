@@ -33,11 +33,15 @@ bool is_classifier(const AdapterExport& what) {
   return what.architecture.ends_with("ForSequenceClassification");
 }
 
-/// "CAUSAL_LM" for "LlamaForCausalLM": derived from the class's name, as upstream does; null for a
-/// model that generates no text token by token, which PEFT then loads as a plain one.
+/// "CAUSAL_LM" for "LlamaForCausalLM", "FEATURE_EXTRACTION" for "LlamaModel": derived from the
+/// class's name, as upstream does; null for a model that generates no text token by token, which
+/// PEFT then loads as a plain one.
 Json task_type(const std::string& architecture) {
   if (architecture.ends_with("ForBlockDiffusion")) return {};
   if (architecture.ends_with("ForSequenceClassification")) return "SEQ_CLS";
+  if (architecture.ends_with("Model") && !architecture.ends_with("LMHeadModel")) {
+    return "FEATURE_EXTRACTION";
+  }
   const Json config = Json::Object{{"architectures", Json::Array{architecture}}};
   return models::reads_sources(config) ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
 }

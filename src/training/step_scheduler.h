@@ -57,9 +57,8 @@ struct StepSchedulerConfig {
               "steps between training records that go to mlflow and wandb")
             .above(0),
         field("loss_average_window_steps", &C::loss_average_window_steps,
-              "steps that a retrieval recipe averages its loss over")
-            .above(0)
-            .without_effect("only retrieval recipes read it"),
+              "steps whose mean loss a retrieval recipe records as loss_avg_window")
+            .above(0),
         field("gc_every_steps", &C::gc_every_steps, "steps between garbage collections")
             .above(0)
             .without_effect("there is no garbage collector here"),

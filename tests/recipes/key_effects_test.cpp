@@ -80,6 +80,7 @@ void for_each_model_section(const Visit& visit) {
   visit.template operator()<distributed::PipelineConfig>("distributed.pipeline");
   visit.template operator()<distributed::MoEParallelizerConfig>("distributed.moe");
   visit.template operator()<ModelSection>("model");
+  visit.template operator()<BiEncoderSection>("model(embeddings)");
   visit.template operator()<Gpt2BuilderSection>("model(gpt2)");
   visit.template operator()<BackendSection>("model.backend");
 }
@@ -103,11 +104,13 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<GlueMrpcConfig>("dataset(mrpc)");
   visit.template operator()<MockSequenceClassificationDatasetConfig>("dataset(drawn_classes)");
   visit.template operator()<TextFileDatasetConfig>("dataset(text_file)");
+  visit.template operator()<RetrievalDatasetSection>("dataset(retrieval)");
   visit.template operator()<ConcatDatasetSection>("dataset(concat)");
   visit.template operator()<InterleaveDatasetsSection>("dataset(interleave)");
   visit.template operator()<TokenizerSection>("dataset.tokenizer");
   visit.template operator()<DataloaderConfig>("dataloader");
   visit.template operator()<CollaterConfig>("dataloader.collate_fn");
+  visit.template operator()<BiEncoderCollatorConfig>("dataloader.collate_fn(texts)");
   visit.template operator()<PackedSequenceSection>("packed_sequence");
   visit.template operator()<MaskedCrossEntropyConfig>("loss_fn(masked)");
   visit.template operator()<FusedLinearCrossEntropyConfig>("loss_fn(fused)");
@@ -151,15 +154,16 @@ void for_each_section(const Visit& visit) {
 /// Every key that acts, or might.
 std::vector<ListedKey> active_keys() {
   std::vector<ListedKey> keys;
-  for (const char* key :
-       {"recipe", "seed", "stop_on_non_finite", "float32_matmul_precision", "distributed.strategy",
-        "model.config",
-        "distributed(megatron_fsdp).tp_plan",  // an argument of its own, no field
-        "validation_dataset", "validation_dataloader", "teacher_model", "teacher_distributed"}) {
+  for (const char* key : {"recipe", "seed", "stop_on_non_finite", "float32_matmul_precision",
+                          "distributed.strategy", "model.config",
+                          "distributed(megatron_fsdp).tp_plan",  // an argument of its own, no field
+                          "validation_dataset", "validation_dataloader", "teacher_model",
+                          "teacher_distributed", "tokenizer"}) {
     keys.push_back({key});
   }
   for_each_section([&]<HasFields T>(const char* section) { list_keys<T>(section, keys); });
   for_each_field<DistillationKeys>([&](const auto& field) { keys.push_back({field.name}); });
+  for_each_field<EmbeddingKeys>([&](const auto& field) { keys.push_back({field.name}); });
   return keys;
 }
 

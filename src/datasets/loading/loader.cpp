@@ -138,6 +138,7 @@ void DataLoader::check_tokens(const Sample& sample) const {
   const auto is_bad = [this](int64_t id) { return id < 0 || id >= context_.vocab_size; };
   auto bad = std::find_if(sample.input_ids.begin(), sample.input_ids.end(), is_bad);
   if (bad == sample.input_ids.end()) {
+    if (!context_.labels_are_tokens) return;
     bad = std::find_if(sample.labels.begin(), sample.labels.end(),
                        [&](int64_t id) { return id != kIgnoreIndex && is_bad(id); });
     if (bad == sample.labels.end()) return;

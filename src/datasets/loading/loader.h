@@ -68,11 +68,12 @@ struct LoaderContext {
   int num_replicas = 1;  ///< data-parallel ranks
   int rank = 0;          ///< this rank's number among them
   int64_t seed = 42;
-  int64_t local_batch_size = 1;  ///< batch_size when the section has none
-  bool drop_last = false;        ///< also drop a last batch that is not full (needed by pipelines)
-  int64_t vocab_size = 0;        ///< of the model; larger ids are an error; 0: not checked
-  bool stacks = false;           ///< collate with stack_collater
-  bool has_one_order = false;    ///< every pass is in the same order, shuffled or not
+  int64_t local_batch_size = 1;   ///< batch_size when the section has none
+  bool drop_last = false;         ///< also drop a last batch that is not full (needed by pipelines)
+  int64_t vocab_size = 0;         ///< of the model; larger ids are an error; 0: not checked
+  bool labels_are_tokens = true;  ///< else they are classes, or tell texts apart
+  bool stacks = false;            ///< collate with stack_collater
+  bool has_one_order = false;     ///< every pass is in the same order, shuffled or not
   bool allows_changed_data = false;  ///< a position of other data is taken, as load_state says
   CollaterConfig collater = {};
   std::optional<WindowCollaterConfig> window_collater;  ///< replaces the other collaters

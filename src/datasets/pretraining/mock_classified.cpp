@@ -1,8 +1,8 @@
 #include "datasets/pretraining/mock_classified.h"
 
 #include "core/error.h"
-#include "datasets/pretraining/python_random.h"
 #include "datasets/rows/order_checksum.h"
+#include "datasets/rows/python_random.h"
 
 namespace automodel::datasets {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "datasets/pretraining/python_random.h"
 #include "datasets/rows/order_checksum.h"
+#include "datasets/rows/python_random.h"
 
 namespace automodel::datasets {
 

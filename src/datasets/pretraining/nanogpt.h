@@ -10,7 +10,7 @@
 #include "core/field.h"
 #include "datasets/loading/loader.h"
 #include "datasets/pretraining/bin_shard.h"
-#include "datasets/pretraining/python_random.h"
+#include "datasets/rows/python_random.h"
 #include "datasets/samples/dataset.h"
 #include "datasets/samples/most_tokens.h"
 

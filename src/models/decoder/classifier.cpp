@@ -2,6 +2,7 @@
 
 #include "core/text.h"
 #include "models/class_names.h"
+#include "models/decoder/embedder.h"
 
 namespace automodel::models::decoder {
 
@@ -27,11 +28,16 @@ std::vector<std::string> class_head_modules(const Family& family) {
 
 DecoderConfig read_options(const Family& family, ConfigReader& reader) {
   DecoderConfig config = family.read_config(reader);
+  if (is_embedder(reader.json())) {
+    make_embedder(family, reader, config);
+    return config;
+  }
   if (!is_classifier(family, reader.json())) {
     if (config.pooler) {
       reader.problem(cat("a model of type '", family.model_type,
-                         "' is an encoder: this version trains it to classify texts alone "
-                         "(NeMoAutoModelForSequenceClassification)"));
+                         "' is an encoder: this version trains it to classify texts "
+                         "(NeMoAutoModelForSequenceClassification) or to make embeddings of them "
+                         "(NeMoAutoModelBiEncoder) alone"));
     }
     return config;
   }

@@ -18,7 +18,8 @@ std::vector<std::string> class_head_modules(const Family& family);
 
 /// The options that the family reads. Where config.json's class classifies sequences, the head has
 /// a row a label (id2label, else num_labels, else two, as transformers counts them), without scale
-/// or cap, with a bias behind an encoder, and is not the embedding. An encoder is nothing else.
+/// or cap, with a bias behind an encoder, and is not the embedding. A model that makes embeddings
+/// of texts has no head (embedder.h). An encoder is nothing else than one of the two.
 DecoderConfig read_options(const Family& family, ConfigReader& reader);
 
 }  // namespace automodel::models::decoder

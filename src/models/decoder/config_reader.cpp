@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "models/decoder/embedder.h"
 
 namespace automodel::models::decoder {
 
@@ -131,7 +132,8 @@ int64_t checked_layers(ConfigReader& reader, std::string_view key, int64_t num_l
 }
 
 void check_causal(ConfigReader& reader) {
-  if (reader.flag("is_causal", true)) return;
+  // The model that makes embeddings of texts reads the key itself.
+  if (reader.flag("is_causal", true) || is_embedder(reader.json())) return;
   reader.problem("is_causal is false; attention to later tokens is not built for this family");
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/layers/activation.h"
+#include "models/text_pooling.h"
 #include "moe/moe_config.h"
 #include "nn/hyper_connection.h"
 #include "nn/rope_frequencies.h"
@@ -309,6 +310,11 @@ struct DecoderConfig {
   /// model's, with a row a token.
   int64_t num_labels = 0;
 
+  /// There is no head: the model's result is an embedding of each text, by text_pooling.
+  bool makes_embeddings = false;
+  TextPooling text_pooling = TextPooling::kMean;  ///< of a model that makes embeddings
+  bool lacks_final_norm = false;                  ///< of an encoder without its pooler
+
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
   double residual_scale = 1.0;
@@ -363,7 +369,15 @@ struct DecoderConfig {
 
   bool is_classifier() const { return num_labels > 0; }
   /// Rows of the head's weight: what a label may be.
-  int64_t head_rows() const { return is_classifier() ? num_labels : vocab_size; }
+  int64_t head_rows() const {
+    if (makes_embeddings) return 0;
+    return is_classifier() ? num_labels : vocab_size;
+  }
+  /// Whether a text's embedding is made of all of its tokens, and is in its first one's place.
+  bool pools_texts() const {
+    return makes_embeddings &&
+           (text_pooling == TextPooling::kMean || text_pooling == TextPooling::kSum);
+  }
   /// The row of the positions' table that the pad token has, whose lookup gives no gradient; -1:
   /// there is none.
   int64_t padding_position() const { return is_pad_unplaced ? padding_idx : -1; }
@@ -373,7 +387,7 @@ struct DecoderConfig {
     return hyper_connections ? hyper_connections->stream_dims() : hidden_size;
   }
   /// Whether a norm follows the last layer.
-  bool has_final_norm() const { return !pooler || pooler->has_norms; }
+  bool has_final_norm() const { return !lacks_final_norm && (!pooler || pooler->has_norms); }
   bool has_norms_behind_sums() const { return norm_placement == NormPlacement::kBehindSums; }
   bool has_pre_norms() const {
     return norm_placement != NormPlacement::kPost && !has_norms_behind_sums();

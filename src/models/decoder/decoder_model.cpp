@@ -15,6 +15,7 @@
 #include "kernels/recurrence/linear_recurrence.h"
 #include "models/class_names.h"
 #include "models/decoder/classifier.h"
+#include "models/decoder/embedder.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
@@ -37,7 +38,9 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
       config_(std::move(config)),
       hf_config_(std::move(hf_config)),
       dtype_(dtype),
-      key_map_(make_key_map(config_, family.names)),
+      key_map_(config_.makes_embeddings
+                   ? without_base_prefix(make_key_map(config_, family.names), family)
+                   : make_key_map(config_, family.names)),
       loss_head_(nn::make_local_loss_head()) {
   for (const nn::RopeOptions& rope : config_.ropes) ropes_.emplace_back(rope);
   auto model = register_module("model", std::make_shared<Container>());
@@ -269,30 +272,10 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   return transform(place(embedded, batch, *context), layer_inputs, context);
 }
 
-at::Tensor DecoderModel::transform(at::Tensor x, const std::vector<at::Tensor>& layer_inputs,
-                                   const std::shared_ptr<const ForwardContext>& context) const {
-  std::vector<SharedKeys> keys(config_.shares_keys() ? blocks_.size() : 0);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (layer_inputs.empty() && keys.empty()) {
-      x = blocks_[i]->forward(x, context);
-      continue;
-    }
-    // A pipeline's plan refuses such models: blocks are numbered as layers.
-    const LayerOptions& layer = config_.layers[i];
-    SharedKeys none;
-    SharedKeys& shared =
-        keys.empty() ? none : keys[layer.has_own_keys() ? i : static_cast<size_t>(layer.key_layer)];
-    x = blocks_[i]->forward(x, context, layer_inputs.empty() ? at::Tensor() : layer_inputs[i],
-                            shared);
-  }
-  if (hc_head_) x = hc_head_->forward(x);
-  if (norm_) x = norm_->forward(x);
-  return pooler_ ? pool(x, *context) : x;
-}
-
-/// x [B, S, D] with the mean of each text's tokens in the place of its first one, and zeros in
-/// those of others. Padding is in no mean.
-static at::Tensor means_of_texts(const at::Tensor& x, const ForwardContext& context) {
+/// x [B, S, D] with the mean, or sum, of each text's tokens in the place of its first one, and
+/// zeros in those of others. Padding is in none.
+static at::Tensor sums_of_texts(const at::Tensor& x, const ForwardContext& context,
+                                TextPooling pooling) {
   const int64_t length = x.size(1);
   const auto visible = kernels::visible_keys(context.padding_mask, context.document_ids);
   if (!visible) {
@@ -313,13 +296,37 @@ static at::Tensor means_of_texts(const at::Tensor& x, const ForwardContext& cont
   const auto sums = [&](const at::Tensor& values) {
     return at::zeros_like(values).flatten(0, 1).index_add(0, rows, values.flatten(0, 1));
   };
-  return (sums(tokens) / sums(counts).clamp_min(1)).view_as(x).to(x.scalar_type());
+  at::Tensor out = sums(tokens);
+  if (pooling == TextPooling::kMean) out = out / sums(counts).clamp_min(1);
+  return out.view_as(x).to(x.scalar_type());
+}
+
+at::Tensor DecoderModel::transform(at::Tensor x, const std::vector<at::Tensor>& layer_inputs,
+                                   const std::shared_ptr<const ForwardContext>& context) const {
+  std::vector<SharedKeys> keys(config_.shares_keys() ? blocks_.size() : 0);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (layer_inputs.empty() && keys.empty()) {
+      x = blocks_[i]->forward(x, context);
+      continue;
+    }
+    // A pipeline's plan refuses such models: blocks are numbered as layers.
+    const LayerOptions& layer = config_.layers[i];
+    SharedKeys none;
+    SharedKeys& shared =
+        keys.empty() ? none : keys[layer.has_own_keys() ? i : static_cast<size_t>(layer.key_layer)];
+    x = blocks_[i]->forward(x, context, layer_inputs.empty() ? at::Tensor() : layer_inputs[i],
+                            shared);
+  }
+  if (hc_head_) x = hc_head_->forward(x);
+  if (norm_) x = norm_->forward(x);
+  if (config_.pools_texts()) return sums_of_texts(x, *context, config_.text_pooling);
+  return pooler_ ? pool(x, *context) : x;
 }
 
 /// What the head reads of x [B, S, D]: of the first token of each text.
 at::Tensor DecoderModel::pool(const at::Tensor& x, const ForwardContext& context) const {
   const PoolerOptions& options = *config_.pooler;
-  at::Tensor read = options.averages ? means_of_texts(x, context) : x;
+  at::Tensor read = options.averages ? sums_of_texts(x, context, TextPooling::kMean) : x;
   if (options.drops_input) read = dropout(read, context, "pooler", options.dropout);
   const at::Tensor projected = pooler_->forward(read);
   at::Tensor pooled =
@@ -468,6 +475,9 @@ at::Tensor DecoderModel::cross_entropies(std::vector<ScoredRows> parts, double d
   options.logit_scale = config_.logit_scale;
   options.divisor = divisor;
   options.logits_dtype = logits_dtype_;
+  if (config_.makes_embeddings) {
+    return loss_head_->loss(all[0], at::Tensor(), parts[0].labels, options).unsqueeze(0);
+  }
   // One use of the head, which may be a unit.
   const at::Tensor hidden = all.size() == 1 ? all[0] : at::cat(all);
   all.clear();
@@ -608,6 +618,10 @@ Json DecoderModel::hf_config() const {
   }
   out["dtype"] = tensor::dtype_name(dtype_);
   out["architectures"] = Json(Json::Array{Json(architecture())});
+  if (config_.makes_embeddings) {
+    out["is_causal"] = config_.is_causal;
+    out[kPoolingKey] = Json(std::string(text_pooling_name(config_.text_pooling)));
+  }
   out["model_type"] = Json(family_.model_type);
   return out;
 }
@@ -633,8 +647,15 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
 }
 
 std::vector<std::string> DecoderModel::unused_prefixes() const {
-  if (!config_.is_classifier()) return {};
+  if (!config_.is_classifier() && !config_.makes_embeddings) return {};
   std::vector<std::string> out = {cat(family_.names.head, ".")};
+  if (config_.makes_embeddings) {
+    for (const std::string& module : class_head_modules(family_)) out.push_back(module + ".");
+    if (!family_.names.pooler.empty()) {
+      out.push_back(cat(family_.names.pooler, "."));
+      out.push_back("pooler.");
+    }
+  }
   for (const std::string_view prefix : family_.unused_prefixes) {
     if (!prefix.empty()) out.emplace_back(prefix);
   }

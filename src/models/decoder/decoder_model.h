@@ -12,6 +12,7 @@
 #include "models/causal_lm.h"
 #include "models/decoder/block.h"
 #include "models/decoder/decoder_activations.h"
+#include "models/decoder/embedder.h"
 #include "models/decoder/family.h"
 #include "models/decoder/layer_inputs.h"
 #include "models/decoder/next_tokens.h"
@@ -65,6 +66,7 @@ class DecoderModel final : public CausalLM,
     return decoder::activation_sizes(config_, shape);
   }
   std::string architecture() const override {
+    if (config_.makes_embeddings) return headless_class(family_);
     return std::string(config_.is_classifier() ? family_.classifier : family_.architecture);
   }
   Json hf_config() const override;

@@ -81,6 +81,12 @@ void add_reasons(nn::ParallelPlan& plan, const DecoderConfig& config) {
     plan.no_tp_reasons.emplace_back("an encoder's pooler and embeddings are not split");
     plan.no_pp_reasons.emplace_back("encoders are not in this version with pp_size > 1");
   }
+  if (config.makes_embeddings) {
+    plan.no_tp_reasons.emplace_back("a model that makes embeddings of texts is not split");
+    plan.no_cp_reasons.emplace_back("embeddings are made of whole texts");
+    plan.no_pp_reasons.emplace_back(
+        "models that make embeddings of texts are not in this version with pp_size > 1");
+  }
   if (config.layer_inputs) {
     constexpr const char* kWhat = "embeddings of each layer (hidden_size_per_layer_input) are not ";
     plan.no_tp_reasons.push_back(cat(kWhat, "split"));
@@ -117,7 +123,7 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.next_tokens) add_next_tokens(plan, *config.next_tokens);
   plan.embedding = "model.embed_tokens";
-  plan.final_norm = config.has_final_norm() ? "model.norm" : "model.pooler";
+  plan.final_norm = config.has_final_norm() ? "model.norm" : config.pooler ? "model.pooler" : "";
   plan.head = config.is_head_tied ? "" : "lm_head";
   add_tp_rules(plan, config);
   add_reasons(plan, config);

@@ -112,6 +112,22 @@ std::vector<TextRun> runs_of_target(const Sample& sample,
           {tokenizer.decode(target, /*skip_special_tokens=*/false), true}};
 }
 
+/// A query and its passages in a line each; that which answers it is what counts.
+std::vector<TextRun> runs_of_group(const Sample& sample,
+                                   const datasets::TokenizerEncoder& encoder) {
+  std::vector<TextRun> runs;
+  size_t begin = 0;
+  for (size_t i = 0; i < sample.document_lengths.size(); ++i) {
+    const auto length = static_cast<size_t>(sample.document_lengths[i]);
+    const std::span<const int64_t> ids(sample.input_ids.data() + begin, length);
+    const char* const what = i == 0 ? "query:   " : i == 1 ? "\nanswer:  " : "\nanother: ";
+    runs.push_back({what, false});
+    runs.push_back({encoder.tokenizer().decode(ids, /*skip_special_tokens=*/false), i == 1});
+    begin += length;
+  }
+  return runs;
+}
+
 /// How many of the samples that were looked at have each class: "classes: negative 5, positive 3".
 std::string classes_line(const std::vector<std::string>& classes,
                          const std::vector<int64_t>& counts) {
@@ -126,7 +142,7 @@ std::string classes_line(const std::vector<std::string>& classes,
 
 /// Sums over many samples.
 struct Totals {
-  bool are_classified = false;  ///< samples have classes, and their tokens no labels
+  bool has_token_labels = true;  ///< else samples have classes, or are queries with passages
   int64_t num_samples = 0;
   int64_t num_tokens = 0;
   int64_t num_labels = 0;
@@ -164,7 +180,7 @@ struct Totals {
                                " tokens, half of them up to ", sorted[sorted.size() / 2]),
         cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)")};
     const std::string bos = cat("samples that begin with two BOS: ", num_doubled_bos);
-    if (are_classified) {
+    if (!has_token_labels) {
       all.push_back(bos);
       return all;
     }
@@ -207,6 +223,7 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   DataContext data;
   data.encoder = &encoder;
   data.classifier = classifier_facts(recipe);
+  data.texts = retrieval_texts(recipe, false);
   data.context.reporter = &warnings;
   data.context.seed = recipe.seed;
   data.packing = recipe.packing;
@@ -228,9 +245,11 @@ void write_json(const Recipe& recipe, const datasets::TextEncoder* encoder, int6
   DataContext data;
   data.encoder = encoder;
   data.classifier = classifier_facts(recipe);
+  data.texts = retrieval_texts(recipe, false);
   data.context.reporter = &silent;
   data.context.seed = recipe.seed;
   data.context.vocab_size = vocabulary_of(recipe.model);
+  data.context.labels_are_tokens = !recipe.model.classifies && !recipe.model.makes_embeddings;
   data.loader = recipe.dataloader;
   data.packing = recipe.packing;
   data.schedule = schedule_of(recipe);
@@ -247,7 +266,7 @@ std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dat
   const std::vector<std::string> classes = classifier_facts(recipe).labels;
   std::vector<int64_t> class_counts(classes.size());
   Totals totals;
-  totals.are_classified = plan.gives_classes();
+  totals.has_token_labels = !plan.gives_classes() && plan.num_passages() == 0;
   std::vector<std::string> wrong;
   const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));
   for (int64_t number = 0; number < num_rows; ++number) {
@@ -278,6 +297,11 @@ std::vector<std::string> look(const Recipe& recipe, const datasets::Dataset& dat
       report.samples.push_back({dataset.origin(sample.row),
                                 sample.num_attended + std::ssize(sample.source_ids), sample.num_cut,
                                 runs_of_target(sample, encoder)});
+      continue;
+    }
+    if (plan.num_passages() > 0) {
+      report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
+                                runs_of_group(sample, encoder)});
       continue;
     }
     const CountedTokens tokens(sample, plan.is_unshifted());

@@ -37,6 +37,10 @@ std::optional<int64_t> length_of(const DatasetSection& section) {
 /// The tokens of the longest samples that a recipe trains on; `usual` where a section says nothing.
 int64_t longest_sample(const Recipe& recipe, int64_t usual) {
   int64_t longest = 0;
+  if (recipe.model.makes_embeddings && recipe.dataset.plan != nullptr) {
+    const auto format = recipe.texts.value_or(datasets::BiEncoderCollatorConfig{});
+    return format.q_max_len + recipe.dataset.plan->num_passages() * format.p_max_len;
+  }
   for (const DatasetSection* section : recipe.dataset.single_sections()) {
     longest = std::max(longest, length_of(*section).value_or(usual));
   }

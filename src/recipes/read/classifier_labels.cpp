@@ -220,6 +220,12 @@ void check_language_model(const Node& target_name, const Node& arguments, const 
         child,
         cat("'", child.key(), "' has no effect here: training a language model does not read it"));
   }
+  if (models::makes_embeddings(plan.hf_config)) {
+    diagnostics.error(target_name,
+                      "the model's config.json is that of one which makes embeddings of texts, and "
+                      "its files have no head: nemo_automodel.NeMoAutoModelBiEncoder trains it");
+    return;
+  }
   if (!plan.hf_config.is_object() || !models::is_classifier(plan.hf_config)) return;
   diagnostics.error(
       target_name,

@@ -10,6 +10,7 @@
 #include "datasets/loading/loader.h"
 #include "datasets/loading/packing.h"
 #include "datasets/pretraining/megatron_pretraining.h"
+#include "datasets/retrieval/retrieval_dataset.h"
 #include "datasets/rows/row_source.h"
 #include "datasets/samples/classified.h"
 #include "datasets/samples/dataset.h"
@@ -35,6 +36,7 @@ struct DataContext {
   bool reads_first_rows = true;  ///< for warnings; a wrong row among them is an error then
   bool is_validation = false;    ///< each validation reads all of it, once
   datasets::ClassifierFacts classifier = {};  ///< of a model that classifies sequences
+  datasets::RetrievalTexts texts = {};        ///< of queries and passages
 };
 
 struct DatasetSection;
@@ -62,6 +64,11 @@ class DatasetRecipe {
 
   /// Whether its samples have a source each, for models of an encoder and a decoder.
   virtual bool gives_sources() const { return false; }
+  /// Passages of a sample that is a query with passages; 0 of other samples.
+  virtual int64_t num_passages() const { return 0; }
+  /// What it reads of the hub besides source().
+  virtual std::vector<datasets::SourceOptions> hub_sources() const { return {}; }
+
   /// Whether its samples have a class each, instead of tokens to predict.
   virtual bool gives_classes() const { return false; }
   /// Throws UserError where the first row's class, or how many there are, is none of the model's.

@@ -59,21 +59,24 @@ void add_model(const ModelRecipe& model, HubFetch what, std::vector<HubInput>& i
 /// The fetch of the files that a dataset by itself reads.
 void add_rows(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {
   if (section.plan == nullptr) return;
-  const auto source = section.plan->source();
-  if (!source) return;
-  const std::vector<hub::Repository> sets = datasets::hub_data_sets(*source);
-  if (sets.empty()) return;
+  std::vector<datasets::SourceOptions> sources = section.plan->hub_sources();
+  if (auto source = section.plan->source()) sources.push_back(std::move(*source));
   Node place = section.node;
-  for (const char* key : {"path_or_dataset_id", "path_or_dataset", "dataset_name"}) {
+  for (const char* key :
+       {"path_or_dataset_id", "path_or_dataset", "dataset_name", "data_dir_list"}) {
     if (const Node* named = section.node.find(key)) place = *named;
   }
-  inputs.push_back({place, sets[0].id, source->cache_dir, [source = *source, what](hub::Hub& hub) {
-                      if (what == HubFetch::kData || what == HubFetch::kAll) {
-                        datasets::fetch_data_files(hub, source);
-                      } else {
-                        datasets::fetch_data_cards(hub, source);
-                      }
-                    }});
+  for (const datasets::SourceOptions& source : sources) {
+    const std::vector<hub::Repository> sets = datasets::hub_data_sets(source);
+    if (sets.empty()) continue;
+    inputs.push_back({place, sets[0].id, source.cache_dir, [source, what](hub::Hub& hub) {
+                        if (what == HubFetch::kData || what == HubFetch::kAll) {
+                          datasets::fetch_data_files(hub, source);
+                        } else {
+                          datasets::fetch_data_cards(hub, source);
+                        }
+                      }});
+  }
 }
 
 void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {

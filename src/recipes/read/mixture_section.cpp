@@ -36,6 +36,7 @@ class MixtureRecipe final : public DatasetRecipe {
   bool is_unshifted() const override { return any(&DatasetRecipe::is_unshifted); }
   bool gives_sources() const override { return any(&DatasetRecipe::gives_sources); }
   bool gives_classes() const override { return any(&DatasetRecipe::gives_classes); }
+  int64_t num_passages() const override { return parts_[0].plan->num_passages(); }
   bool takes_special_tokens() const override { return any(&DatasetRecipe::takes_special_tokens); }
   bool truncates() const override { return any(&DatasetRecipe::truncates); }
   bool has_samples() const override { return true; }
@@ -140,6 +141,11 @@ void check_alike(const DatasetSection& first, const DatasetSection& part,
                       cat("a mixture is of datasets with sources for an encoder or of datasets "
                           "without: ",
                           first.key, " has ", first.plan->gives_sources() ? "some" : "none"));
+  }
+  if (part.plan->num_passages() != first.plan->num_passages()) {
+    diagnostics.error(place, cat("a mixture is of datasets whose samples are alike, and those of ",
+                                 first.key, " have ", first.plan->num_passages(), " passages, of ",
+                                 part.key, " ", part.plan->num_passages()));
   }
   if (part.plan->is_unshifted() != first.plan->is_unshifted()) {
     const Node* const key = part.node.find("unshifted");

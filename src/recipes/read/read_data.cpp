@@ -28,6 +28,7 @@ struct LoaderSection {
   datasets::DataloaderConfig config;
   datasets::CollaterConfig collater;
   bool stacks = false;
+  std::optional<datasets::BiEncoderCollatorConfig> texts;  ///< of queries and passages
 };
 
 LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagnostics) {
@@ -55,6 +56,12 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
     if (!target) return section;
     const auto registry = collate_targets();
     if (const CollateTarget* collater = registry.resolve_maker(*target, diagnostics)) {
+      if (*collater == CollateTarget::kQueriesAndPassages) {
+        section.texts =
+            config::bind<datasets::BiEncoderCollatorConfig>(target->arguments, diagnostics);
+        section.collater.pad_seq_len_divisible = section.texts->pad_to_multiple_of;
+        return section;
+      }
       section.stacks = *collater == CollateTarget::kStack;
       section.collater = config::bind<datasets::CollaterConfig>(target->arguments, diagnostics);
     }
@@ -384,6 +391,8 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   recipe.validation_dataloader = validation.config;
   recipe.validation_collater = validation.collater;
   recipe.validation_stacks = validation.stacks;
+  recipe.texts = loader.texts;
+  recipe.validation_texts = validation.texts;
   read_packing(root, recipe, diagnostics);
 }
 

@@ -334,19 +334,31 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   plan.has_known_class = kind != nullptr;
   plan.classifies = kind != nullptr && kind->classifies;
   plan.reads_sources = kind != nullptr && kind->reads_sources;
+  plan.makes_embeddings = kind != nullptr && kind->makes_embeddings;
 
   Node own = target->arguments;
+  Node of_encoder = own;
+  std::vector<std::string> encoder_fields;
+  if (plan.makes_embeddings) {
+    for_each_field<BiEncoderSection>(
+        [&](const auto& field) { encoder_fields.emplace_back(field.name); });
+  }
   std::vector<Node> changes;
   std::vector<std::string> fields;
   for_each_field<ModelSection>([&](const auto& field) { fields.emplace_back(field.name); });
   for (const Node& child : target->arguments.children()) {
+    if (!is_one_of(encoder_fields, child.key())) of_encoder.erase(child.key());
     if (is_one_of(fields, child.key())) continue;
     own.erase(child.key());
+    if (is_one_of(encoder_fields, child.key())) continue;
     if (is_one_of({"config", "backend", "moe_overrides"}, child.key())) continue;
     if (is_label_key(child.key())) continue;
     if (!child.is_deleted()) changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
+  if (plan.makes_embeddings) {
+    plan.encoder = config::bind<BiEncoderSection>(of_encoder, diagnostics);
+  }
   plan.source = plan.section.pretrained_model_name_or_path.value_or("");
   if (const Node* backend = target->arguments.find("backend")) {
     read_backend(*backend, plan, diagnostics);
@@ -386,6 +398,8 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   apply_config_changes(changes, plan, diagnostics);
   if (plan.classifies) {
     make_classifier(target->name_node, target->arguments, plan, diagnostics);
+  } else if (plan.makes_embeddings) {
+    make_embedder(target->name_node, target->arguments, plan, diagnostics);
   } else if (kind != nullptr) {
     check_language_model(target->name_node, target->arguments, plan, diagnostics);
     check_stacks(target->name_node, plan, diagnostics);

@@ -70,7 +70,8 @@ const std::vector<std::string> kSections = {"recipe",
                                             "embedding_row_repair",
                                             "tool_call_eval",
                                             "early_stopping",
-                                            "neftune"};
+                                            "neftune",
+                                            "temperature"};
 
 /// The recipe class that a recipe names.
 struct RecipeKind {
@@ -140,6 +141,7 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (std::find(kSections.begin(), kSections.end(), key) != kSections.end()) continue;
     if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
+    if (key == "tokenizer" && kind.class_name == kBiEncoderRecipe) continue;
     if (check_inactive_section(child, diagnostics)) continue;
     const std::string hint = config::hint_for_key(child, known, diagnostics);
     diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint));
@@ -389,7 +391,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   if (distributed != nullptr && distributed->is_mapping()) {
     take_nvfsdp_names(*distributed, diagnostics);
   }
-  Node root = with_boolean_text(recipe.root);
+  Node root = with_retrieval_defaults(with_boolean_text(recipe.root));
   find_paths(root, diagnostics);
   const RecipeKind kind = read_kind(root, diagnostics);
   recipe.class_name = kind.class_name;
@@ -438,7 +440,9 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   const bool has_own_loss = recipe.class_name == kClassificationRecipe;
   if (!has_own_loss) recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
-    recipe.optimizer = read_optimizer(*node, diagnostics);
+    recipe.optimizer = recipe.class_name == kBiEncoderRecipe
+                           ? read_retrieval_optimizer(*node, diagnostics)
+                           : read_optimizer(*node, diagnostics);
   } else {
     diagnostics.missing(root, "optimizer", "missing key 'optimizer', e.g. torch.optim.AdamW");
   }
@@ -455,6 +459,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_peft(root, recipe, diagnostics);
   check_classification(root, recipe, diagnostics);
   check_sources(root, recipe, diagnostics);
+  check_retrieval(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
   read_early_stopping(root, recipe, diagnostics);
   recipe.qat = read_qat(root, diagnostics);

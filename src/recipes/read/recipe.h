@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "datasets/loading/loader.h"
 #include "distributed/settings/distributed_config.h"
+#include "models/text_pooling.h"
 #include "optim/lr_schedule.h"
 #include "optim/muon.h"
 #include "optim/optimizer.h"
@@ -25,6 +26,7 @@
 #include "recipes/read/loss_settings.h"
 #include "recipes/read/qat_section.h"
 #include "recipes/read/quantization_section.h"
+#include "recipes/read/retrieval_section.h"
 #include "recipes/read/sections.h"
 #include "recipes/read/tool_call_section.h"
 #include "trackers/mlflow_settings.h"
@@ -39,14 +41,18 @@ namespace automodel::recipes {
 struct ModelRecipe {
   ModelSection section;
   bool is_from_config = false;
-  bool has_known_class = false;  ///< `_target_` names one that is built
-  bool classifies = false;       ///< sequences; else it is a language model
-  bool reads_sources = false;    ///< a language model of an encoder and a decoder
-  std::string source;            ///< folder or hub name of the configuration; "" when inline
-  std::string folder;            ///< its folder on this machine; "" when it is not here
-  config::Node source_node;      ///< the node that names it
-  std::string looked_for;        ///< looked_for_text() when it is not here, for errors
-  Json hf_config;  ///< the configuration with the recipe's overrides; null when not here
+  bool has_known_class = false;   ///< `_target_` names one that is built
+  bool classifies = false;        ///< sequences; else it is a language model
+  bool reads_sources = false;     ///< a language model of an encoder and a decoder
+  bool makes_embeddings = false;  ///< of texts
+  BiEncoderSection encoder;       ///< of a model that makes embeddings, as the next two
+  models::TextPooling pooling = models::TextPooling::kMean;
+  bool normalizes_embeddings = true;
+  std::string source;        ///< folder or hub name of the configuration; "" when inline
+  std::string folder;        ///< its folder on this machine; "" when it is not here
+  config::Node source_node;  ///< the node that names it
+  std::string looked_for;    ///< looked_for_text() when it is not here, for errors
+  Json hf_config;            ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   bool records_steps = false;               ///< backend.cuda_graph: true
@@ -116,6 +122,9 @@ struct Recipe {
   datasets::DataloaderConfig validation_dataloader;
   datasets::CollaterConfig collater;
   datasets::CollaterConfig validation_collater;
+  /// How collate_fn writes queries and passages; absent: it is for other samples.
+  std::optional<datasets::BiEncoderCollatorConfig> texts, validation_texts;
+  double temperature = 1.0;                        ///< of the scores of embeddings
   std::optional<datasets::PackingConfig> packing;  ///< of training samples
   bool stacks = false;                             ///< collate_fn is torch's default_collate
   bool validation_stacks = false;

@@ -13,6 +13,7 @@
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/nvfsdp_names.h"
 #include "recipes/read/recipe.h"
+#include "recipes/read/retrieval_section.h"
 #include "recipes/read/section_targets.h"
 #include "recipes/read/targets_distributed.h"
 #include "recipes/read/targets_optimizer.h"
@@ -272,6 +273,7 @@ Json dataset_schema(const char* doc) {
   Json schema = target_schema(dataset_targets(), doc);
   schema["properties"]["tokenizer"] =
       tokenizer_schema("folder with tokenizer.json; absent: the model's");
+  schema["properties"]["datasets"]["type"] = Json("array");
   schema["properties"]["datasets"]["items"] = Json::Object{{"$ref", "#/properties/dataset"}};
   return schema;
 }
@@ -351,6 +353,13 @@ Json recipe_schema() {
   properties["dist_env"] = section<DistEnvSection>("the process group");
   properties["distributed"] = distributed_schema();
   properties["model"] = model_schema("what to train");
+  add_properties(properties["model"], config::schema_of<BiEncoderSection>());
+  const Json of_embeddings = config::schema_of<EmbeddingKeys>();
+  for (const auto& [key, schema] : of_embeddings.at("properties").as_object()) {
+    properties[key] = schema;
+  }
+  properties["tokenizer"] =
+      tokenizer_schema("of a recipe for embeddings: that of its data sets which name none");
   properties["dataset"] = dataset_schema("what to train on");
   properties["validation_dataset"] = dataset_schema("what to validate on");
   properties["dataloader"] = loader_schema("how training batches are made");

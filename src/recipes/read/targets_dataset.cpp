@@ -18,6 +18,7 @@
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/megatron_section.h"
 #include "recipes/read/mixture_section.h"
+#include "recipes/read/retrieval_section.h"
 
 namespace automodel::recipes {
 
@@ -410,6 +411,15 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
                 .doc = "tokenized documents (.bin, .idx) for pretraining",
                 .options = config::schema_of<MegatronSection>()},
                read_megatron);
+  registry.add(
+      {.name = cat(base, "retrieval_dataset.RetrievalDatasetConfig"),
+       .aliases = {cat(base, "retrieval_dataset.make_retrieval_dataset"),
+                   cat(base, "retrieval_dataset_inline.make_retrieval_dataset"),
+                   cat(base, "RetrievalDatasetConfig"), cat(base, "make_retrieval_dataset"),
+                   "RetrievalDatasetConfig", "make_retrieval_dataset"},
+       .doc = "queries with passages that answer them and others",
+       .options = retrieval_dataset_schema()},
+      read_retrieval_dataset);
   registry.add({.name = "torch.utils.data.ConcatDataset",
                 .aliases = {"torch.utils.data.dataset.ConcatDataset", "ConcatDataset",
                             "datasets.concatenate_datasets"},

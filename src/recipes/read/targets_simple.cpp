@@ -12,6 +12,7 @@
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/distillation_section.h"
 #include "recipes/read/gpt2_builder.h"
+#include "recipes/read/retrieval_section.h"
 
 namespace automodel::recipes {
 
@@ -118,13 +119,22 @@ config::TargetRegistry<ModelTarget> model_targets() {
       "the same of an encoder and a decoder");
   add(kSeq2Seq, kFromConfig, {.form = Form::kFromConfig, .reads_sources = true},
       "random weights of an encoder and a decoder");
+  for (const auto& [method, form] : {std::pair(kFromPretrained, Form::kFromPretrained),
+                                     std::pair(kFromConfig, Form::kFromConfig)}) {
+    const std::string of_class = cat("NeMoAutoModelBiEncoder.", method);
+    registry.add({.name = cat("nemo_automodel.", of_class),
+                  .aliases = {cat("nemo_automodel._transformers.", of_class),
+                              cat("nemo_automodel._transformers.auto_model.", of_class), of_class},
+                  .doc = "a model without its head, which makes embeddings of texts"},
+                 {.form = form, .makes_embeddings = true});
+  }
   const struct {
     const char* name;
     const char* reason;
   } others[] = {
       {"NeMoAutoModelForImageTextToText", "vision-language models are not in this version"},
       {"NeMoAutoModelForMultimodalLM", "multimodal models are not in this version"},
-      {"NeMoAutoModelBiEncoder", "embedding models are not in this version"},
+      {"NeMoAutoModelCrossEncoder", "models that score pairs of texts are not in this version"},
   };
   for (const auto& other : others) {
     for (const char* method : {kFromPretrained, kFromConfig}) {
@@ -150,6 +160,17 @@ config::TargetRegistry<CollateTarget> collate_targets() {
                             "torch.utils.data.dataloader.default_collate"},
                 .doc = "stack samples of equal length"},
                CollateTarget::kStack);
+  const std::string llm = "nemo_automodel.components.datasets.llm.";
+  const auto retrieval_names = [&](const char* name) {
+    return std::vector<std::string>{cat(llm, "retrieval_collator.", name), name};
+  };
+  registry.add({.name = cat(llm, "BiEncoderCollator"),
+                .aliases = retrieval_names("BiEncoderCollator"),
+                .doc = "queries and passages as texts of their own"},
+               CollateTarget::kQueriesAndPassages);
+  registry.add_unsupported(cat(llm, "CrossEncoderCollator"),
+                           "a query and a passage as one text are not in this version",
+                           retrieval_names("CrossEncoderCollator"));
   for (const char* name : {"packed_sequence_thd_collater", "neat_packed_collater"}) {
     registry.add({.name = cat("nemo_automodel.components.datasets.utils.", name),
                   .aliases = {name},
@@ -241,6 +262,15 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
                 .aliases = names("dllm.train_ft", kMaskedDiffusionRecipe),
                 .doc = "fine-tuning of LLaDA by masked diffusion"},
                {});
+  registry.add(
+      {.name = kBiEncoderRecipe,
+       .aliases = {cat("nemo_automodel.recipes.retrieval.", kBiEncoderRecipe),
+                   cat("nemo_automodel.recipes.retrieval.train_bi_encoder.", kBiEncoderRecipe)},
+       .doc = "fine-tuning of models that make embeddings of texts, for search"},
+      {});
+  registry.add_unsupported("TrainCrossEncoderRecipe",
+                           "models that score pairs of texts are not in this version",
+                           names("retrieval.train_cross_encoder", "TrainCrossEncoderRecipe"));
   registry.add_unsupported("FinetuneRecipeForVLM", "vision-language models are not in this version",
                            names("vlm.finetune", "FinetuneRecipeForVLM"));
   return registry;

@@ -19,15 +19,16 @@ using LossMaker =
 struct ModelTarget {
   enum class Form { kFromPretrained, kFromConfig, kGpt2Builder };
   Form form = Form::kFromPretrained;
-  bool classifies = false;     ///< sequences; else it is a language model
-  bool reads_sources = false;  ///< a language model of an encoder and a decoder
+  bool classifies = false;        ///< sequences; else it is a language model
+  bool reads_sources = false;     ///< a language model of an encoder and a decoder
+  bool makes_embeddings = false;  ///< of texts
 };
 
 /// A way to write `model.config._target_`: config.json of a folder, or the keys themselves.
 enum class ModelConfigTarget { kFolder, kInline };
 
 /// What a `collate_fn` does with the samples of a batch.
-enum class CollateTarget { kPad, kStack };
+enum class CollateTarget { kPad, kStack, kQueriesAndPassages };
 
 /// The maker of names that are accepted and choose nothing.
 struct AcceptedTarget {};

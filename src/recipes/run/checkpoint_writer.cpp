@@ -20,6 +20,8 @@
 #include "recipes/read/classifier_labels.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
+#include "recipes/read/retrieval_section.h"
+#include "recipes/read/sentence_folder.h"
 #include "recipes/run/host_blocks.h"
 #include "recipes/run/host_files.h"
 #include "recipes/run/session_adapters.h"
@@ -297,6 +299,25 @@ std::vector<int64_t> missing_ends(const Recipe& recipe, const checkpoint::HfExpo
   return missing;
 }
 
+/// The files with which Sentence Transformers make a model's embeddings; none of other models, and
+/// where those files cannot say how it makes them, of which the recipe's reader warned.
+std::vector<checkpoint::TextFile> sentence_files_of(const Recipe& recipe,
+                                                    const checkpoint::HfExport& what) {
+  if (!has_sentence_files(recipe) || what.tokenizer_folder.empty()) return {};
+  const auto prompt = [](const std::string& prefix) {
+    return prefix.empty() ? std::string() : cat(prefix, " ");
+  };
+  const datasets::BiEncoderCollatorConfig texts = retrieval_texts(recipe, false).format;
+  SentenceFacts facts;
+  facts.pooling = models::text_pooling_name(recipe.model.pooling);
+  facts.normalizes = recipe.model.normalizes_embeddings;
+  facts.dims = what.config.get("hidden_size", int64_t{0});
+  facts.query_prompt = prompt(texts.query_prefix);
+  facts.document_prompt = prompt(texts.passage_prefix);
+  facts.most_tokens = most_sentence_tokens(recipe.model.folder, what.tokenizer_folder, what.config);
+  return sentence_files(facts);
+}
+
 }  // namespace
 
 checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
@@ -307,6 +328,11 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
   if (has_base(recipe, reporter)) what.original_folder = recipe.model.folder;
   what.kept_prefixes = std::move(kept_prefixes);
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
+  if (recipe.model.makes_embeddings) {
+    what.generates = false;
+    what.more_files = sentence_files_of(recipe, what);
+    return what;
+  }
   what.chat_template = recipe.dataset.plan->named_template();
   try {
     what.end_tokens = missing_ends(recipe, what, reporter);

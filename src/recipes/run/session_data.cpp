@@ -66,6 +66,7 @@ class DataBuilder final {
     data.context.has_one_order = !is_training;
     data.schedule = schedule_of(recipe_);
     data.classifier = classifier_facts(recipe_);
+    data.texts = retrieval_texts(recipe_, !is_training);
     data.is_validation = !is_training;
     if (is_training) data.packing = recipe_.packing;
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
@@ -114,6 +115,7 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.seed = recipe.seed;
   context.local_batch_size = recipe.step_scheduler.local_batch_size;
   context.vocab_size = vocab_size;
+  context.labels_are_tokens = !recipe.model.classifies && !recipe.model.makes_embeddings;
   context.allows_changed_data = recipe.checkpoint.allow_changed_data;
   context.reporter = &reporter;
   SessionData data = DataBuilder(recipe, context, times).build();

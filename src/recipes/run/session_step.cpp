@@ -11,6 +11,7 @@
 #include "recipes/passes/distillation_pass.h"
 #include "recipes/passes/introspective_diffusion.h"
 #include "recipes/passes/masked_diffusion.h"
+#include "recipes/passes/retrieval_pass.h"
 #include "training/gradient_histogram.h"
 
 namespace automodel::recipes {
@@ -89,6 +90,23 @@ std::shared_ptr<nn::ClassifierLossHead> give_classifier_head(const Recipe& recip
   return head;
 }
 
+/// Puts a head that compares embeddings in the model's place; null of other models.
+std::shared_ptr<nn::RetrievalLossHead> give_retrieval_head(const Recipe& recipe,
+                                                           const PassParts& parts) {
+  if (!recipe.model.makes_embeddings) return nullptr;
+  nn::RetrievalOptions options;
+  options.normalizes = recipe.model.normalizes_embeddings;
+  options.temperature = recipe.temperature;
+  const BiEncoderSection& keys = recipe.model.encoder;
+  if (keys.do_distributed_inbatch_negative) {
+    options.shared =
+        shared_passages(parts.mesh.group("dp"), !keys.detach_distributed_inbatch_negatives);
+  }
+  auto head = std::make_shared<nn::RetrievalLossHead>(std::move(options));
+  parts.model.parts.back()->set_loss_head(head);
+  return head;
+}
+
 std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
                                                            const PassParts& parts) {
   const int64_t ignore_index = recipe.loss.ignore_index;
@@ -96,6 +114,7 @@ std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
   models::CausalLM& model = parts.model.model();
   const auto head = give_student_head(recipe, parts);
   const auto classifier = give_classifier_head(recipe, parts);
+  const auto retrieval = give_retrieval_head(recipe, parts);
   const auto loss = [&model, device = parts.place.device, seed = static_cast<uint64_t>(recipe.seed),
                      ignore_index, sharder, head,
                      teacher = parts.teacher](const tensor::Batch& on_cpu, double divisor,
@@ -114,6 +133,11 @@ std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
   auto pass = training::make_plain_pass(parts.model.engine(), loss);
   if (classifier != nullptr) {
     return make_classification_pass(std::move(pass), classifier, parts.model.engine().group());
+  }
+  if (retrieval != nullptr) {
+    return make_retrieval_pass(std::move(pass), retrieval,
+                               recipe.step_scheduler.loss_average_window_steps,
+                               parts.model.engine().group());
   }
   if (head == nullptr) return pass;
   return make_distillation_pass(std::move(pass), head, *recipe.distillation,
@@ -176,6 +200,7 @@ std::string unrecorded_reason(const Recipe& recipe, const SessionModel& model,
   if (recipe.dllm) return "a diffusion model's steps differ in what they mask";
   if (recipe.distillation) return "a teacher computes between a student's steps";
   if (recipe.model.classifies) return "right classes are counted beside each step";
+  if (recipe.model.makes_embeddings) return "steps differ in the lengths of their texts";
   if (!model.model().parallel_plan().expert_modules.empty()) {
     return "which experts compute what differs from step to step";
   }

@@ -1,9 +1,11 @@
-#include "datasets/pretraining/python_random.h"
+#include "datasets/rows/python_random.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <unordered_set>
 #include <utility>
 
 namespace automodel::datasets {
@@ -66,6 +68,35 @@ void PythonRandom::shuffle(std::span<int64_t> values) {
   for (size_t i = values.size(); i-- > 1;) {
     std::swap(values[i], values[below(static_cast<uint32_t>(i + 1))]);
   }
+}
+
+/// CPython draws from a list that loses what is drawn, unless the chosen ones are so few that
+/// drawing anew what was drawn before takes less memory.
+std::vector<int64_t> PythonRandom::sample(int64_t num_values, int64_t num_chosen) {
+  constexpr int64_t kFew = 5;
+  int64_t size_of_set = 21;
+  if (num_chosen > kFew) {
+    const double steps = std::ceil(std::log(static_cast<double>(num_chosen * 3)) / std::log(4.0));
+    size_of_set += static_cast<int64_t>(std::pow(4.0, steps));
+  }
+  std::vector<int64_t> chosen;
+  chosen.reserve(static_cast<size_t>(num_chosen));
+  if (num_values <= size_of_set) {
+    std::vector<int64_t> pool(static_cast<size_t>(num_values));
+    std::iota(pool.begin(), pool.end(), 0);
+    for (int64_t i = 0; i < num_chosen; ++i) {
+      const uint32_t place = below(static_cast<uint32_t>(num_values - i));
+      chosen.push_back(pool[place]);
+      pool[place] = pool[static_cast<size_t>(num_values - i - 1)];
+    }
+    return chosen;
+  }
+  std::unordered_set<int64_t> known;
+  while (std::ssize(chosen) < num_chosen) {
+    const int64_t value = below(static_cast<uint32_t>(num_values));
+    if (known.insert(value).second) chosen.push_back(value);
+  }
+  return chosen;
 }
 
 int64_t PythonRandom::between(int64_t low, int64_t high) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace automodel::datasets {
 
@@ -15,6 +16,9 @@ class PythonRandom final {
   explicit PythonRandom(uint32_t seed);
 
   void shuffle(std::span<int64_t> values);
+  /// sample(range(num_values), num_chosen): different numbers in the order in which they are drawn;
+  /// num_chosen is at most num_values, which is less than 2^32 - 1.
+  std::vector<int64_t> sample(int64_t num_values, int64_t num_chosen);
   /// randint(low, high): a whole number from `low` to `high`, both included, which are less than
   /// 2^32 - 1 apart.
   int64_t between(int64_t low, int64_t high);
