@@ -62,10 +62,10 @@ void check_draft(const std::string& text, const DraftRequest& request) {
 
 DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
   DraftFacts facts{.model = look_at_model(request.model, "--model", reporter)};
-  if (facts.model.is_encoder && request.task != "classify") {
+  if (facts.model.is_encoder && !is_one_of({"classify", "embed"}, request.task)) {
     throw UnsupportedError(cat("--model ", request.model,
-                               " is an encoder, which this version trains to classify texts alone: "
-                               "--task classify"));
+                               " is an encoder, which this version trains to classify texts or to "
+                               "make embeddings of them alone: --task classify or embed"));
   }
   if (facts.model.reads_sources && !is_one_of({"sft", "lora", "qlora"}, request.task)) {
     throw UnsupportedError(cat("--model ", request.model,
@@ -80,6 +80,9 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
     const bool has_classes = request.task == "classify";
     if (!has_classes && !columns.label.empty()) {
       throw UserError(cat("--columns: label is for --task classify, not ", request.task));
+    }
+    if (request.task == "embed" && !request.columns.empty()) {
+      throw UserError("--columns: the rows of --task embed have query, pos_doc and neg_doc");
     }
     if (has_classes && !request.columns.empty() && columns.label.empty()) {
       throw UserError("--columns: --task classify needs text=NAME,label=NAME");
@@ -102,7 +105,7 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
 }  // namespace
 
 std::vector<std::string> draft_tasks() {
-  return {"pretrain", "sft", "chat", "lora", "qlora", "distill", "classify", "benchmark"};
+  return {"pretrain", "sft", "chat", "lora", "qlora", "distill", "classify", "embed", "benchmark"};
 }
 
 void ask_for_missing(DraftRequest& request, std::istream& in, std::ostream& out) {

@@ -23,7 +23,7 @@ struct DraftRequest {
   std::string output = "recipe.yaml";
 };
 
-/// pretrain, sft, chat, lora, qlora, distill, classify, benchmark.
+/// pretrain, sft, chat, lora, qlora, distill, classify, embed, benchmark.
 std::vector<std::string> draft_tasks();
 
 /// What has been found out for a recipe.

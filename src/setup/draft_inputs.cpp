@@ -247,6 +247,13 @@ DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColu
     facts.text_column = columns.text;
     return facts;
   }
+  if (row.contains("pos_doc") && (row.contains("query") || row.contains("question"))) {
+    facts.kind = DataKind::kQueries;
+    const Json* wrong = row.find("neg_doc");
+    const bool has_some = wrong != nullptr && !wrong->is_null();
+    facts.num_wrong = !has_some ? 0 : wrong->is_array() ? static_cast<int64_t>(wrong->size()) : 1;
+    return facts;
+  }
   const bool is_chat = row.contains("messages") || row.contains("conversations");
   facts.question = first_text(first, kQuestions);
   facts.answer = first_text(first, kAnswers);

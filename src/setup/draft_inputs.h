@@ -26,7 +26,7 @@ struct ModelFacts {
   std::string folder;        ///< on this machine
   std::string architecture;  ///< "LlamaForCausalLM"
   int64_t num_positions = 0;
-  bool is_encoder = false;     ///< it classifies texts, and nothing else
+  bool is_encoder = false;     ///< it classifies texts or makes embeddings, and nothing else
   bool reads_sources = false;  ///< it is an encoder and a decoder
   bool has_weights = false;
   bool has_tokenizer = false;
@@ -45,6 +45,7 @@ enum class DataKind {
   kConversations,  ///< messages or conversations
   kColumns,        ///< question and answer
   kClasses,        ///< texts with classes
+  kQueries,        ///< queries with passages
 };
 
 /// What a recipe has to know of data.
@@ -55,6 +56,7 @@ struct DataFacts {
   std::string text_column;                ///< of kTextRows
   std::string context, question, answer;  ///< of kColumns; the first may be ""
   ClassFacts classes;                     ///< of kClasses
+  int64_t num_wrong = 0;                  ///< of kQueries: passages that do not answer the first
   std::vector<std::string> columns;       ///< of the first row
   std::optional<int64_t> num_rows;        ///< of rows in files of this machine
   uint64_t num_bytes = 0;                 ///< of the files

@@ -3,6 +3,7 @@
 
 #include "core/divide.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "setup/draft.h"
 
 namespace automodel::setup {
@@ -66,7 +67,7 @@ bool is_adapting(const std::string& task) {
 
 double learning_rate(const std::string& task) {
   if (task == "pretrain") return 3e-4;
-  if (task == "classify") return 2e-5;
+  if (task == "classify" || task == "embed") return 2e-5;
   return is_adapting(task) ? 2e-4 : 1e-5;
 }
 
@@ -86,7 +87,8 @@ std::optional<int64_t> tokens_of(const DraftFacts& facts) {
 /// The most tokens of a sample, so that a short text has some samples still.
 int64_t sequence_length(const DraftFacts& facts, const std::string& task) {
   const bool is_short = task == "pretrain" || task == "benchmark";
-  const int64_t most = task == "classify" ? 512 : is_short ? 1024 : 2048;
+  const bool has_texts = task == "classify" || task == "embed";
+  const int64_t most = has_texts ? 512 : is_short ? 1024 : 2048;
   int64_t length = std::min(facts.model.num_positions, most);
   if (facts.teacher) length = std::min(length, facts.teacher->num_positions);
   constexpr int64_t kSamples = 64, kShortest = 32;
@@ -121,7 +123,8 @@ Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
                         request.num_ranks == 1 ? " rank" : " ranks", " with ", sizes.local_batch,
                         " each"));
   }
-  const bool has_rows = !is_text(*facts.data) && !facts.data->is_on_hub;
+  const bool has_parts = facts.data->kind != DataKind::kQueries;  // by `split`
+  const bool has_rows = !is_text(*facts.data) && !facts.data->is_on_hub && has_parts;
   sizes.has_validation = has_rows && *samples >= 20 * of_all_ranks && *samples >= 100;
   if (*samples < 4 * sizes.global_batch) sizes.global_batch = of_all_ranks;
   // A run refuses a warmup that is longer than itself.
@@ -143,6 +146,22 @@ void check_data_for(const DraftRequest& request, const DataFacts& data, bool nee
                         "and an answer of a row, and --data ",
                         request.data, " has none", columns,
                         "; --columns question=NAME,answer=NAME names others than the usual"));
+  }
+  const bool has_queries = data.kind == DataKind::kQueries;
+  if (request.task == "embed" && !has_queries) {
+    throw UserError(
+        cat("--task embed reads queries with passages (query, pos_doc, neg_doc), and "
+            "--data ",
+            request.data, " has none", columns));
+  }
+  if (request.task != "embed" && has_queries) {
+    throw UserError(cat("--data ", request.data, " has queries with passages", columns,
+                        ": --task embed trains on them"));
+  }
+  if (has_queries && data.is_on_hub) {
+    throw UserError(cat("--data ", request.data,
+                        ": of the hub dataset.data_dir_list reads hf://ORGANIZATION/NAME/SUBSET; "
+                        "automodel cp tiny_embedder is a recipe to begin with"));
   }
   if (request.task == "pretrain" && !is_text(data)) {
     throw UserError(cat("--task pretrain reads texts, and --data ", request.data, " has none",
@@ -177,6 +196,7 @@ std::string recipe_class(const std::string& task) {
   if (task == "distill") return "KnowledgeDistillationRecipeForNextTokenPrediction";
   if (task == "benchmark") return "BenchmarkingRecipeForNextTokenPrediction";
   if (task == "classify") return "TrainFinetuneRecipeForSequenceClassification";
+  if (task == "embed") return "TrainBiEncoderRecipe";
   return "TrainFinetuneRecipeForNextTokenPrediction";
 }
 
@@ -221,13 +241,28 @@ std::string model_section(const char* key, const ModelFacts& model, const std::s
             "    pretrained_model_name_or_path: ",
             scalar(model.name), "\n");
   } else {
-    const char* kind = task == "classify"    ? "SequenceClassification"
-                       : model.reads_sources ? "Seq2SeqLM"
-                                             : "CausalLM";
-    text += cat("  _target_: nemo_automodel.NeMoAutoModelFor", kind, ".from_pretrained\n",
+    const char* kind = task == "classify"    ? "ForSequenceClassification"
+                       : task == "embed"     ? "BiEncoder"
+                       : model.reads_sources ? "ForSeq2SeqLM"
+                                             : "ForCausalLM";
+    text += cat("  _target_: nemo_automodel.NeMoAutoModel", kind, ".from_pretrained\n",
                 "  pretrained_model_name_or_path: ", scalar(model.name), "\n");
   }
   return cat(text, "  torch_dtype: ", dtype, note, "\n");
+}
+
+/// How a model makes embeddings, unless its folder says it.
+std::string embedding_lines(const DraftFacts& facts) {
+  std::string text;
+  if (!path_exists(path_join(facts.model.folder, "modules.json"))) {
+    text =
+        "  pooling: avg  # of a text's states; cls: the first one, last: the last one\n"
+        "  l2_normalize: true\n";
+  }
+  if (facts.data->num_wrong > 0) return text;
+  return text +
+         "  # The passages of a micro-batch's other queries do not answer a query.\n"
+         "  do_distributed_inbatch_negative: true\n";
 }
 
 std::string adapters(const std::string& task) {
@@ -341,6 +376,15 @@ std::string source_data(const std::string& key, const std::string& split, const 
              "  # longer sources and targets are cut\n", tokenizer_lines(facts), "\n");
 }
 
+/// Queries with passages.
+std::string query_data(const DataFacts& data, const DraftFacts& facts) {
+  constexpr int64_t kMostPassages = 5;
+  return cat("dataset:\n  _target_: ", kComponents,
+             "datasets.llm.retrieval_dataset.RetrievalDatasetConfig\n  data_dir_list: ",
+             scalar(data.name), "\n  n_passages: ", std::min(data.num_wrong + 1, kMostPassages),
+             "  # the one that answers a query, and others\n", tokenizer_lines(facts), "\n");
+}
+
 std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
                           const Sizes& sizes) {
   if (!facts.data) return mock_data(sizes);
@@ -351,6 +395,8 @@ std::string data_sections(const DraftRequest& request, const DraftFacts& facts,
       return text_data(*facts.data, facts, sizes);
     case DataKind::kTokens:
       return token_data(*facts.data, facts, sizes);
+    case DataKind::kQueries:
+      return query_data(*facts.data, facts);
     case DataKind::kConversations:
     case DataKind::kColumns:
     case DataKind::kClasses:
@@ -379,6 +425,14 @@ std::string loader(const DraftFacts& facts, const Sizes& sizes) {
   }
   const std::string target = "  _target_: torchdata.stateful_dataloader.StatefulDataLoader\n";
   const bool is_in_order = facts.data->kind == DataKind::kTokens;  // a shuffled one already
+  if (facts.data->kind == DataKind::kQueries) {
+    return cat("dataloader:\n", target,
+               "  shuffle: true\n  collate_fn:\n    _target_: ", kComponents,
+               "datasets.llm.BiEncoderCollator\n    q_max_len: ", sizes.sequence,
+               "  # longer queries are cut\n    p_max_len: ", sizes.sequence,
+               "\n    query_prefix: \"query:\"  # what they begin with, here and in use\n"
+               "    passage_prefix: \"passage:\"\n\n");
+  }
   return cat("dataloader:\n", target, is_in_order ? "\n" : "  shuffle: true\n\n",
              sizes.has_validation ? cat("validation_dataloader:\n", target, "\n") : std::string());
 }
@@ -429,9 +483,13 @@ std::string draft_text(const DraftRequest& request, const DraftFacts& facts) {
   const Sizes sizes = sizes_of(request, facts);
   std::string text = cat(header(request, facts), "recipe: ", recipe_class(request.task), "\n\n");
   if (is_benchmark) text += "benchmark:\n  warmup_steps: 2\n\n";
+  const bool has_queries = request.task == "embed";
+  if (has_queries)
+    text += "temperature: 0.02  # smaller: the nearest wrong passages count more\n\n";
   text += schedule(request, sizes);
   text += model_section("model", facts.model, request.task);
   if (request.task == "classify") text += class_lines(facts.data->classes);
+  if (has_queries) text += embedding_lines(facts);
   text += "\n";
   if (facts.teacher) {
     text += cat(model_section("teacher_model", *facts.teacher, request.task), "\n");
@@ -440,7 +498,7 @@ std::string draft_text(const DraftRequest& request, const DraftFacts& facts) {
   text += "distributed:\n  strategy: fsdp2  # weights and optimizer are split over the ranks\n\n";
   text += data_sections(request, facts, sizes);
   text += loader(facts, sizes);
-  if (request.task != "classify") text += losses(request.task);
+  if (request.task != "classify" && !has_queries) text += losses(request.task);
   text += optimizer(request, sizes);
   return text + ending(request, sizes);
 }

@@ -247,7 +247,7 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
   folder.write("encoder/config.json",
                "{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}");
   expect_error({"--task", "sft", "--model", folder.file("encoder"), "--data", rows}, 6,
-               "classify texts alone: --task classify");
+               "embeddings of them alone: --task classify or embed");
   expect_error(
       {"--task", "classify", "--model", source_file("tests/recipes/data/tiny_t5"), "--data", rows},
       6, "on sources and targets alone: --task sft, lora or qlora");
@@ -255,6 +255,47 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
                 source_file("recipes/data/tinyshakespeare.txt"), "--tokenizer",
                 source_file("configs/quickstart_tokenizer")},
                2, "is trained on sources and targets");
+}
+
+/// Of queries with passages: a model that makes embeddings, and a run of it.
+TEST(NewCommandTest, EmbeddingsAreOfQueriesWithPassages) {
+  const TemporaryDirectory folder;
+  const std::string tokenizer = source_file("configs/quickstart_tokenizer");
+  folder.write("alone.jsonl",
+               "{\"query\": \"a b\", \"pos_doc\": \"a\"}\n"
+               "{\"query\": \"c d\", \"pos_doc\": \"c\"}\n");
+  const auto made = [&](const std::string& data, const std::string& model,
+                        const std::string& name) {
+    return automodel({"new", "--task", "embed", "--model", source_file(model), "--data", data,
+                      "--tokenizer", tokenizer, "-o", folder.file(name)});
+  };
+  const std::string rows = source_file("tests/recipes/data/searches.jsonl");
+  for (const char* model :
+       {"tests/recipes/data/tiny_classifier", "tests/recipes/data/tiny_encoder"}) {
+    const std::string name = cat(file_name(model), ".yaml");
+    const ProgramResult result = made(rows, model, name);
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(read_file(folder.file(name)), HasSubstr("n_passages: 3"));
+    const ProgramResult run =
+        automodel({"run", folder.file(name), "--step_scheduler.max_steps=2",
+                   "--lr_scheduler.lr_warmup_steps=1",
+                   cat("--checkpoint.checkpoint_dir=", folder.file(cat("run_", name)))});
+    EXPECT_EQ(run.status, 0) << run.err;
+  }
+  ASSERT_EQ(
+      made(folder.file("alone.jsonl"), "tests/recipes/data/tiny_classifier", "alone.yaml").status,
+      0);
+  EXPECT_THAT(read_file(folder.file("alone.yaml")),
+              HasSubstr("do_distributed_inbatch_negative: true"));
+  const auto refused = [&](const std::string& task, const std::string& data) {
+    return automodel({"new", "--task", task, "--model",
+                      source_file("tests/recipes/data/tiny_classifier"), "--data", data,
+                      "--tokenizer", tokenizer, "-o", folder.file("refused.yaml")})
+        .err;
+  };
+  EXPECT_THAT(refused("embed", source_file("tests/recipes/data/rows.jsonl")),
+              HasSubstr("--task embed reads queries with passages (query, pos_doc, neg_doc)"));
+  EXPECT_THAT(refused("sft", rows), HasSubstr("has queries with passages"));
 }
 
 /// Of a model of an encoder and a decoder: sources and targets, and a run of it.

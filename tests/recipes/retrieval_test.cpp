@@ -118,13 +118,13 @@ INSTANTIATE_TEST_SUITE_P(Strategies, RetrievalRanksTest,
                          [](const auto& info) { return info.param; });
 
 TEST_P(RetrievalRanksTest, TwoRanksTrainAsOneDoes) {
-  for (const char* name : {"mean", "bert_first"}) {
+  for (const char* name : {"mean", "bert_first", "shared_trained"}) {
     SCOPED_TRACE(name);
     const TemporaryDirectory folder;
     const Json& golden = goldens().at(name);
     std::vector<std::string> options = options_of(golden);
-    options.insert(options.end(),
-                   {"--nproc-per-node=2", cat("--distributed.strategy=", GetParam())});
+    if (!golden.contains("ranks")) options.emplace_back("--nproc-per-node=2");
+    options.push_back(cat("--distributed.strategy=", GetParam()));
     if (std::string_view(GetParam()) == "fsdp2") {
       options.insert(options.end(), {"--distributed.mp_policy._target_=MixedPrecisionPolicy",
                                      "--distributed.mp_policy.param_dtype=float32",
