@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json.h"
@@ -24,6 +25,9 @@ class ModelSignature final {
   void add_files(const std::string& key, const std::string& checksum);
   static constexpr const char* kBaseWeights = "base_tensors";
   static constexpr const char* kTokenizer = "tokenizer";
+
+  /// Adds a fact of the model by which checkpoints are told apart.
+  void add(const std::string& key, Json value) { fields_[key] = std::move(value); }
 
   /// Adds the signature of the model that this one is distilled from.
   void add_teacher(const ModelSignature& teacher);

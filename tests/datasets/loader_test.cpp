@@ -191,6 +191,9 @@ TEST(LoaderTest, APositionInAnotherOrderIsRefused) {
   refused({}, {.shuffle = false});
   refused({}, {.group_by_length = true});
   refused({}, {.dataloader_type = MegatronOrder::kSingle});
+  DataLoader ended = make_loader(8);
+  rest_of(ended);
+  EXPECT_NO_THROW(make_loader(8, {.seed = 7}).load_state(ended.state()));
   DataLoader in_order = make_loader(8, {.seed = 7}, {.shuffle = false});
   EXPECT_NO_THROW(in_order.load_state(make_loader(8, {}, {.shuffle = false}).state()));
 }

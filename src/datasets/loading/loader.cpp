@@ -15,7 +15,7 @@ namespace automodel::datasets {
 namespace {
 
 constexpr const char* kFilesKey = "files";
-constexpr const char* kOrderKey = "order";
+constexpr const char* kOrderKey = "row_order";
 constexpr const char* kDrawnKey = "drawn";
 constexpr const char* kDealtKey = "dealt";
 
@@ -225,8 +225,10 @@ bool DataLoader::is_in_other_order(const Json& state) const {
     const Json* const then = state.find(key);
     return then != nullptr && then->as_string() != format_checksum(now);
   };
+  // Of an epoch that has ended no row is left to be drawn.
+  const bool draws_more = !state.get("is_exhausted", false);
   return differs(kOrderKey, dataset_->order_checksum()) ||
-         differs(kDrawnKey, sampler_->order_checksum());
+         (draws_more && differs(kDrawnKey, sampler_->order_checksum()));
 }
 
 void DataLoader::refuse_other_rows(const Json& state) const {
