@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,6 +22,10 @@ namespace automodel::peft {
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr const char* kOwnConfigName = "automodel_peft_config.json";
+/// Keys of that file which are those of a merged model's config.json, where it makes embeddings,
+/// and the texts of its folder's other files, by their paths.
+inline constexpr std::array kEmbeddingKeys = {"architectures", "pooling", "is_causal"};
+inline constexpr const char* kMergedFiles = "merged_files";
 
 /// The beginning of every tensor's name in adapter_model.safetensors.
 inline constexpr std::string_view kPeftPrefix = "base_model.model.";

@@ -122,7 +122,8 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
 }
 
 /// All other keys of the recipe's section, which upstream keeps beside an adapter; of a classifier
-/// also what a merged model's configuration says of classes and padding.
+/// also what a merged model's configuration says of classes and padding, and of a model that makes
+/// embeddings what it and its folder's other files say of them.
 Json peft_config_json(const AdapterExport& what) {
   const PeftConfig& config = what.config;
   const auto list = [](const std::vector<std::string>& names) {
@@ -148,6 +149,13 @@ Json peft_config_json(const AdapterExport& what) {
   for (const char* key : {"id2label", "pad_token_id"}) {
     const Json* value = what.hf_config.find(key);
     if (is_classifier(what) && value != nullptr) json[key] = *value;
+  }
+  if (models::makes_embeddings(what.hf_config)) {
+    for (const char* key : kEmbeddingKeys) json[key] = what.hf_config.at(key);
+    json[kMergedFiles] = Json::object();
+    for (const checkpoint::TextFile& file : what.merged_files) {
+      json[kMergedFiles][file.path] = file.text;
+    }
   }
   return json;
 }

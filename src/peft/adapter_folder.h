@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/hf_export.h"
 #include "checkpoint/tensor_source.h"
 #include "core/checksum.h"
 #include "core/file.h"
@@ -23,6 +24,8 @@ struct AdapterExport {
   Json hf_config = {};           ///< of the base model; its family names the modules
   std::vector<std::string> saved_modules = {};  ///< CausalLM::saved_modules()
   std::string tied_embedding = {};              ///< tied_saved_embedding()
+  /// What a merged model's folder has besides, of a model that makes embeddings.
+  std::vector<checkpoint::TextFile> merged_files = {};
 };
 
 /// Whether a layer's name is one that PEFT 0.21 takes for experts' (`gate_proj`, `up_proj` and

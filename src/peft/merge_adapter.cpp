@@ -570,6 +570,20 @@ void classify(int64_t num_labels, const std::string& adapter, Json& config) {
   models::set_class_names(names, config);
 }
 
+/// Makes what is written that of a model which makes embeddings, where the adapter is one of such.
+void embed(const std::string& adapter, checkpoint::HfExport& what) {
+  const std::string own = path_join(adapter, kOwnConfigName);
+  if (!path_exists(own)) return;
+  const Json said = Json::parse_file(own);
+  const Json* files = said.find(kMergedFiles);
+  if (files == nullptr || !files->is_object()) return;
+  for (const char* key : kEmbeddingKeys) what.config[key] = said.at(key);
+  for (const auto& [path, text] : files->as_object()) {
+    what.more_files.push_back({path, text.as_string()});
+  }
+  what.generates = false;
+}
+
 }  // namespace
 
 int64_t merge_adapter(const std::string& base, const std::string& adapter,
@@ -583,11 +597,12 @@ int64_t merge_adapter(const std::string& base, const std::string& adapter,
   if (source.num_labels() > 0) classify(source.num_labels(), adapter, config);
   // An adapter is used with the chat template that it was trained with.
   const bool has_tokenizer = path_exists(path_join(adapter, "tokenizer.json"));
-  checkpoint::save_hf_folder(out, source,
-                             {.config = std::move(config),
-                              .original_folder = base,
-                              .kept_prefixes = {},
-                              .tokenizer_folder = has_tokenizer ? adapter : base});
+  checkpoint::HfExport what{.config = std::move(config),
+                            .original_folder = base,
+                            .kept_prefixes = {},
+                            .tokenizer_folder = has_tokenizer ? adapter : base};
+  embed(adapter, what);
+  checkpoint::save_hf_folder(out, source, what);
   return source.num_changed();
 }
 

@@ -137,6 +137,19 @@ TEST_F(RetrievalDatasetTest, QuestionsNamePassagesOfACorpus) {
                                       .num_passages = 2,
                                       .gives_instructions = true});
   EXPECT_THAT(texts_of(told.at(0)), ElementsAre("Q x", "P one", "P two"));
+
+  // What a corpus has is what its id says, and questions without a corpus have no instructions.
+  write_corpus(R"({"question": "x", "corpus_id": "c", "neg_doc": [2],
+                   "pos_doc": [{"id": "p1", "text": "another"}]})");
+  EXPECT_EQ(texts_of(open("with_corpus.json").at(0))[1], "one");
+  folder_.write("rows.jsonl", kRows);
+  EXPECT_THAT(error_of<InputError>([&] {
+                open("rows.jsonl", texts,
+                     {.entries = {{folder_.file("rows.jsonl")}},
+                      .num_passages = 2,
+                      .gives_instructions = true});
+              }),
+              HasSubstr("use_dataset_instruction is for questions whose corpus has instructions"));
 }
 
 // The draws below are those of Python's random.Random(seed).sample(range(n), k).

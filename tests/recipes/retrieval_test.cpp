@@ -215,6 +215,13 @@ TEST(RetrievalRunTest, AdaptersAreOfAModelWithoutHead) {
       {test::automodel_binary(), "merge-lora",
        test::source_file("tests/recipes/data/tiny_classifier"), made, folder.file("merged")});
   ASSERT_EQ(merged.status, 0) << merged.err;
+  const Json merged_config = Json::parse_file(folder.file("merged/config.json"));
+  EXPECT_EQ(merged_config.at("architectures").dump(), R"(["LlamaModel"])");
+  EXPECT_EQ(merged_config.at("pooling").as_string(), "avg");
+  EXPECT_FALSE(merged_config.at("is_causal").as_bool());
+  EXPECT_TRUE(path_exists(folder.file("merged/modules.json")));
+  EXPECT_TRUE(path_exists(folder.file("merged/1_Pooling/config.json")));
+  EXPECT_FALSE(path_exists(folder.file("merged/generation_config.json")));
   const ProgramResult validated = embed(
       folder.file("validated"),
       {cat("--model.pretrained_model_name_or_path=", folder.file("merged")), "--optimizer.lr=1e-12",
@@ -240,6 +247,50 @@ TEST(RetrievalRunTest, AStoppedRunGoesOnAsIfNothingHadBeen) {
   }
 }
 
+/// Labels tell texts apart, whatever a loss would leave out.
+TEST(RetrievalRunTest, ALossSectionChangesNothing) {
+  const TemporaryDirectory folder;
+  const auto first_loss = [&](const char* name, const std::vector<std::string>& more) {
+    std::vector<std::string> options = {"--step_scheduler.max_steps=1"};
+    options.insert(options.end(), more.begin(), more.end());
+    const ProgramResult run = embed(folder.file(name), options);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return read_records(folder.file(cat(name, "/training.jsonl"))).at(0).at("loss").as_double();
+  };
+  const double wanted = first_loss("plain", {});
+  for (const char* index : {"-1", "-2"}) {
+    EXPECT_EQ(first_loss(index, {"--loss_fn._target_=MaskedCrossEntropy",
+                                 cat("--loss_fn.ignore_index=", index)}),
+              wanted);
+  }
+}
+
+/// Attention from left to right is a choice, which the folder keeps and a checkpoint belongs to.
+TEST(RetrievalRunTest, AModelMayReadFromLeftToRight) {
+  const TemporaryDirectory folder;
+  const auto first_loss = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> options = {"--step_scheduler.max_steps=1", "--optimizer.lr=1e-12"};
+    options.insert(options.end(), more.begin(), more.end());
+    const ProgramResult run = embed(folder.file(name), options);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return read_records(folder.file(cat(name, "/training.jsonl"))).at(0).at("loss").as_double();
+  };
+  const double both = first_loss("both", {});
+  const double causal = first_loss("causal", {"--model.is_causal=true"});
+  EXPECT_GT(std::abs(both - causal), 1e-3);
+  const std::string made = folder.file("causal/LATEST/model/consolidated");
+  EXPECT_NEAR(first_loss("again", {cat("--model.pretrained_model_name_or_path=", made)}), causal,
+              1e-6);
+  EXPECT_EQ(test::run_program({test::automodel_binary(), "parity", "--export", made}).status, 0);
+  for (const char* other :
+       {"--model.is_causal=false", "--model.pooling=last", "--model.l2_normalize=false"}) {
+    const ProgramResult resumed =
+        embed(folder.file("causal"), {"--model.is_causal=true", other, "--temperature=none"});
+    EXPECT_EQ(resumed.status, 3) << other;
+    EXPECT_THAT(resumed.err, HasSubstr("is of another model")) << other;
+  }
+}
+
 TEST(RetrievalRunTest, WhatIsNotHereIsSaid) {
   const TemporaryDirectory folder;
   const auto checked = [&](const std::vector<std::string>& more) {
@@ -260,6 +311,17 @@ TEST(RetrievalRunTest, WhatIsNotHereIsSaid) {
     EXPECT_NE(split.status, 0);
     EXPECT_THAT(split.out, HasSubstr(reason));
   }
+  EXPECT_THAT(checked({"--tokenizer.add_eos_token=true"}).out,
+              HasSubstr("which know no tokens that the recipe adds to texts"));
+  const ProgramResult alone = checked({"--validation_dataset.eval_negative_size=0"});
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_THAT(alone.out, HasSubstr("[validation_dataset.eval_negative_size]"));
+  EXPECT_THAT(checked({cat("--model.pretrained_model_name_or_path=",
+                           test::source_file("tests/recipes/data/tiny_encoder")),
+                       "--dataloader.collate_fn.p_max_len=512"})
+                  .out,
+              HasSubstr("p_max_len is 512, and the model has positions for 64 tokens"));
+  EXPECT_THAT(checked({"--tokenizer.add_eos=true"}).out, HasSubstr("[tokenizer.add_eos]"));
   const ProgramResult sum = checked({"--model.pooling=weighted_avg"});
   EXPECT_EQ(sum.status, 0) << sum.out;
   EXPECT_THAT(sum.out,

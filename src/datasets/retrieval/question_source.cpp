@@ -240,8 +240,10 @@ Passage passage_of(const Question& question, const Json& value, const std::strin
       value.get("image", "") != "") {
     throw UnsupportedError(cat(what, ": passages that are images are not in this version"));
   }
+  const Json* id = value.is_object() ? value.find("id") : &value;
   const Json* text = value.is_object() ? value.find("text") : nullptr;
-  if (text != nullptr || question.corpus == nullptr) {
+  const bool is_named = question.corpus != nullptr && id != nullptr;
+  if (!is_named && (text != nullptr || question.corpus == nullptr)) {
     if (value.is_object() && text == nullptr) {
       throw InputError(cat(what, ": a passage without 'text'"));
     }
@@ -252,7 +254,6 @@ Passage passage_of(const Question& question, const Json& value, const std::strin
     }
     return {"", own.as_string()};
   }
-  const Json* id = value.is_object() ? value.find("id") : &value;
   if (id == nullptr) throw InputError(cat(what, ": a passage has neither 'id' nor 'text'"));
   const std::string name = passage_id(*id);
   return {name, question.corpus->text(name, what)};

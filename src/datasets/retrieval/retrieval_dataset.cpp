@@ -104,8 +104,13 @@ Sample RetrievalDataset::at(int64_t index) const {
   const BiEncoderCollatorConfig& format = texts_.format;
   PassageCorpus::Instructions before{format.query_prefix, format.passage_prefix};
   if (format.use_dataset_instruction) {
-    const bool has_some = selection_.gives_instructions && question.corpus != nullptr;
-    before = has_some ? question.corpus->instructions() : PassageCorpus::Instructions{};
+    if (selection_.gives_instructions && question.corpus == nullptr) {
+      throw InputError(cat(origin,
+                           ": use_dataset_instruction is for questions whose corpus has "
+                           "instructions, and this one has its passages' texts"));
+    }
+    before = selection_.gives_instructions ? question.corpus->instructions()
+                                           : PassageCorpus::Instructions{};
   }
   add_text(with_prefix(before.query, question.text), format.q_max_len, tensor::kQueryLabel, origin,
            sample);

@@ -194,9 +194,10 @@ bool check_prompts(const Recipe& recipe, const std::string& path) {
              "no chat template; the tokens of a text are the recipe's");
 }
 
-bool check_files(const std::string& path, bool has_tokenizer) {
+bool check_files(const std::string& path, bool has_tokenizer, bool generates) {
   std::vector<std::string> missing;
-  std::vector<std::string> wanted = {"config.json", "generation_config.json"};
+  std::vector<std::string> wanted = {"config.json"};
+  if (generates) wanted.emplace_back("generation_config.json");
   if (has_tokenizer) wanted.insert(wanted.end(), {"tokenizer.json", "tokenizer_config.json"});
   for (const std::string& name : wanted) {
     if (!path_exists(path_join(path, name))) missing.push_back(name);
@@ -220,7 +221,7 @@ int run_export_parity(const std::string& folder) {
   const auto trained = checkpoint::ShardedFolder::open(model);
   loggers::ConsoleReporter console(0, 1);
   const Recipe recipe = read_kept_recipe(checkpoint, console);
-  bool is_good = check_files(folder, needs_tokenizer(recipe));
+  bool is_good = check_files(folder, needs_tokenizer(recipe), !recipe.model.makes_embeddings);
   is_good &= check_weights(exported, trained);
   is_good &= check_logits(folder, exported, trained);
   is_good &= check_prompts(recipe, folder);

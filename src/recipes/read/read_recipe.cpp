@@ -437,7 +437,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   if (kind.class_name == kBenchmark) read_benchmark(root, recipe, diagnostics);
   read_data(root, recipe, diagnostics);
-  const bool has_own_loss = recipe.class_name == kClassificationRecipe;
+  const bool has_own_loss = is_one_of({kClassificationRecipe, kBiEncoderRecipe}, recipe.class_name);
   if (!has_own_loss) recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
     recipe.optimizer = recipe.class_name == kBiEncoderRecipe

@@ -274,10 +274,10 @@ void make_embedder(const Node& target_name, const Node& arguments, ModelRecipe& 
                                 " models are not in this version"));
     return;
   }
+  const bool was_embedder = models::makes_embeddings(config);
   config["architectures"] = Json(Json::Array{Json(embedder)});
   config[models::kPoolingKey] = Json(std::string(models::text_pooling_name(plan.pooling)));
-  const Node* is_causal = arguments.find("is_causal");
-  if (is_causal == nullptr || is_causal->is_null()) config["is_causal"] = false;
+  config["is_causal"] = keys.is_causal.value_or(was_embedder && config.get("is_causal", false));
 }
 
 Node with_retrieval_defaults(Node root) {
@@ -293,16 +293,19 @@ Node with_retrieval_defaults(Node root) {
     for (const char* key : {"dataset", "validation_dataset"}) {
       Node* section = root.find(key);
       if (section == nullptr || !section->is_mapping()) continue;
-      if (section->find("tokenizer") == nullptr) section->put("tokenizer", copy);
+      if (section->find("tokenizer") == nullptr) section->put_as_found("tokenizer", copy);
     }
   }
   return root;
 }
 
-bool has_sentence_files(const Recipe& recipe) {
-  if (!recipe.model.makes_embeddings) return false;
-  const bool has_fixed_prompts = !recipe.texts || !recipe.texts->use_dataset_instruction;
-  return has_fixed_prompts && recipe.model.pooling != models::TextPooling::kSum;
+std::string sentence_obstacle(const Recipe& recipe) {
+  if (recipe.model.pooling == models::TextPooling::kSum) return "sum of states";
+  if (recipe.texts && recipe.texts->use_dataset_instruction)
+    return "beginnings of texts that differ";
+  const auto& tokens = recipe.dataset.encoder_options;
+  // Those that the tokenizer adds of itself it adds there too.
+  return tokens.adds_bos || tokens.adds_eos ? "tokens that the recipe adds to texts" : "";
 }
 
 datasets::RetrievalTexts retrieval_texts(const Recipe& recipe, bool is_validation) {
@@ -374,6 +377,55 @@ void read_temperature(const Node& root, Recipe& recipe, Diagnostics& diagnostics
   diagnostics.warning_at_key(*node, "'temperature' has no effect without l2_normalize: true");
 }
 
+/// Refuses samples in which a query is compared with nothing.
+void check_passages(const DatasetSection& section, bool has_others, Diagnostics& diagnostics) {
+  if (section.plan == nullptr || section.plan->num_passages() != 1 || has_others) return;
+  const Node* place = section.node.find("eval_negative_size");
+  if (place == nullptr || place->is_null()) place = section.node.find("n_passages");
+  diagnostics.error(
+      place != nullptr ? *place : section.node,
+      "with one passage a query is compared with nothing: the answer and another one "
+      "are 2 (n_passages, or 1 + eval_negative_size of data_type: eval), unless those "
+      "of other queries are compared in training "
+      "(model.do_distributed_inbatch_negative)");
+}
+
+/// Warns of texts that may be longer than the model's table of positions.
+void check_lengths(const Node& root, const Recipe& recipe, Diagnostics& diagnostics) {
+  const datasets::RetrievalTexts texts = retrieval_texts(recipe, false);
+  if (!texts.num_positions) return;
+  for (const auto& [key, length] :
+       {std::pair<const char*, int64_t>("q_max_len", texts.format.q_max_len),
+        {"p_max_len", texts.format.p_max_len}}) {
+    if (length <= *texts.num_positions) continue;
+    const Node* place = root.find_path(cat("dataloader.collate_fn.", key));
+    diagnostics.warning(place != nullptr ? *place : name_of_target(recipe.model.node),
+                        cat(key, " is ", length, ", and the model has positions for ",
+                            *texts.num_positions, " tokens: a longer text ends the run"));
+  }
+}
+
+/// Warns of instructions that one of the two keys alone asks for.
+void check_instructions(const Node& root, const Recipe& recipe, Diagnostics& diagnostics) {
+  const auto is_set = [](const Node* node) {
+    return node != nullptr && node->bool_value() == true;
+  };
+  for (const DatasetSection* section : recipe.dataset.single_sections()) {
+    const Node* of_data = section->node.find("use_dataset_instruction");
+    const Node* of_texts = root.find_path("dataloader.collate_fn.use_dataset_instruction");
+    if (is_set(of_data) == is_set(of_texts)) continue;
+    if (is_set(of_data)) {
+      diagnostics.warning_at_key(*of_data,
+                                 "'use_dataset_instruction' has no effect without that of "
+                                 "dataloader.collate_fn");
+    } else {
+      diagnostics.warning_at_key(*of_texts,
+                                 "'use_dataset_instruction' leaves texts without prefixes, and "
+                                 "without that of the dataset there are no instructions");
+    }
+  }
+}
+
 }  // namespace
 
 void check_retrieval(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -401,23 +453,19 @@ void check_retrieval(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
   if (!is_recipe) return;
   read_temperature(root, recipe, diagnostics);
   check_other_sections(root, recipe, diagnostics);
-  if (model.makes_embeddings && !has_sentence_files(recipe)) {
-    const Node* place = root.find_path("dataloader.collate_fn.use_dataset_instruction");
-    const bool is_sum = model.pooling == models::TextPooling::kSum;
-    if (is_sum) place = model.node.find("pooling");
+  const std::string obstacle = sentence_obstacle(recipe);
+  if (model.makes_embeddings && !obstacle.empty()) {
     diagnostics.warning(
-        place != nullptr ? *place : name_of_target(model.node),
+        name_of_target(model.node),
         cat("exported folders are without the files of Sentence Transformers, which "
             "know no ",
-            is_sum ? "sum of states" : "beginnings of texts that differ"));
+            obstacle));
   }
-  const bool has_others = model.encoder.do_distributed_inbatch_negative;
-  if (recipe.dataset.plan != nullptr && recipe.dataset.plan->num_passages() == 1 && !has_others) {
-    const Node* place = recipe.dataset.node.find("n_passages");
-    diagnostics.error(
-        place != nullptr ? *place : recipe.dataset.node,
-        "with one passage a query is compared with nothing: n_passages is 2 at least, "
-        "but with model.do_distributed_inbatch_negative: true");
+  check_lengths(root, recipe, diagnostics);
+  check_instructions(root, recipe, diagnostics);
+  check_passages(recipe.dataset, model.encoder.do_distributed_inbatch_negative, diagnostics);
+  for (const DatasetSection& section : recipe.validation_datasets) {
+    check_passages(section, /*has_others=*/false, diagnostics);
   }
 }
 

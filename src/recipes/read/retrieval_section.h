@@ -27,6 +27,7 @@ inline constexpr const char* kBiEncoderRecipe = "TrainBiEncoderRecipe";
 struct BiEncoderSection {
   std::optional<std::string> pooling;
   std::optional<bool> l2_normalize;
+  std::optional<bool> is_causal;
   bool do_distributed_inbatch_negative = false;
   bool detach_distributed_inbatch_negatives = true;
   std::optional<std::string> extract_submodel;
@@ -40,6 +41,10 @@ struct BiEncoderSection {
         field("l2_normalize", &S::l2_normalize,
               "embeddings have length 1, and scores are divided by the temperature; absent: as the "
               "folder says, else true"),
+        field(
+            "is_causal", &S::is_causal,
+            "a token sees those before it alone; absent: as the folder of such a model says, else "
+            "false"),
         field("do_distributed_inbatch_negative", &S::do_distributed_inbatch_negative,
               "a query is compared with the passages of all queries of its micro-batch, on all "
               "ranks"),
@@ -135,9 +140,9 @@ void check_retrieval(const config::Node& root, Recipe& recipe, config::Diagnosti
 /// data sets.
 config::Node with_retrieval_defaults(config::Node root);
 
-/// Whether the recipe trains a model whose embeddings Sentence Transformers can make: they know no
-/// sum of states, and no beginnings of texts that differ from corpus to corpus.
-bool has_sentence_files(const Recipe& recipe);
+/// What Sentence Transformers do not know of how the recipe's model makes embeddings; "" where they
+/// can make them.
+std::string sentence_obstacle(const Recipe& recipe);
 
 /// How the data sets of a retrieval recipe write their texts.
 datasets::RetrievalTexts retrieval_texts(const Recipe& recipe, bool is_validation);

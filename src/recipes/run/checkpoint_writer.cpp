@@ -46,8 +46,16 @@ checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
                                        ? cat(four_bits->bnb_4bit_quant_type,
                                              four_bits->bnb_4bit_use_double_quant ? ", double" : "")
                                        : "";
-  return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
-                                    recipe.model.hf_config, recipe.peft.has_value(), quantization);
+  checkpoint::ModelSignature signature(has_name ? std::optional(name) : std::nullopt,
+                                       recipe.model.hf_config, recipe.peft.has_value(),
+                                       quantization);
+  if (recipe.model.makes_embeddings) {
+    signature.add(models::kPoolingKey,
+                  std::string(models::text_pooling_name(recipe.model.pooling)));
+    signature.add("l2_normalize", recipe.model.normalizes_embeddings);
+    signature.add("is_causal", recipe.model.hf_config.get("is_causal", false));
+  }
+  return signature;
 }
 
 /// Adds the weights of a model that are read whenever a run continues.
@@ -299,11 +307,13 @@ std::vector<int64_t> missing_ends(const Recipe& recipe, const checkpoint::HfExpo
   return missing;
 }
 
-/// The files with which Sentence Transformers make a model's embeddings; none of other models, and
-/// where those files cannot say how it makes them, of which the recipe's reader warned.
-std::vector<checkpoint::TextFile> sentence_files_of(const Recipe& recipe,
-                                                    const checkpoint::HfExport& what) {
-  if (!has_sentence_files(recipe) || what.tokenizer_folder.empty()) return {};
+}  // namespace
+
+std::vector<checkpoint::TextFile> sentence_files_of(const Recipe& recipe, const Json& hf_config) {
+  const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
+  if (!recipe.model.makes_embeddings || !sentence_obstacle(recipe).empty() || tokenizer.empty()) {
+    return {};
+  }
   const auto prompt = [](const std::string& prefix) {
     return prefix.empty() ? std::string() : cat(prefix, " ");
   };
@@ -311,14 +321,13 @@ std::vector<checkpoint::TextFile> sentence_files_of(const Recipe& recipe,
   SentenceFacts facts;
   facts.pooling = models::text_pooling_name(recipe.model.pooling);
   facts.normalizes = recipe.model.normalizes_embeddings;
-  facts.dims = what.config.get("hidden_size", int64_t{0});
+  facts.dims =
+      hf_config.get("hidden_size", hf_config.get("n_embd", hf_config.get("dim", int64_t{0})));
   facts.query_prompt = prompt(texts.query_prefix);
   facts.document_prompt = prompt(texts.passage_prefix);
-  facts.most_tokens = most_sentence_tokens(recipe.model.folder, what.tokenizer_folder, what.config);
+  facts.most_tokens = most_sentence_tokens(recipe.model.folder, tokenizer, hf_config);
   return sentence_files(facts);
 }
-
-}  // namespace
 
 checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
                                std::vector<std::string> kept_prefixes, Reporter& reporter) {
@@ -330,7 +339,7 @@ checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
   what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
   if (recipe.model.makes_embeddings) {
     what.generates = false;
-    what.more_files = sentence_files_of(recipe, what);
+    what.more_files = sentence_files_of(recipe, what.config);
     return what;
   }
   what.chat_template = recipe.dataset.plan->named_template();

@@ -66,6 +66,10 @@ void check_base(const Recipe& recipe);
 checkpoint::HfExport export_of(const Recipe& recipe, Json hf_config,
                                std::vector<std::string> kept_prefixes, Reporter& reporter);
 
+/// The files with which Sentence Transformers make the embeddings of a model with this config.json;
+/// none of other models, and where those files cannot say how it makes them (sentence_obstacle()).
+std::vector<checkpoint::TextFile> sentence_files_of(const Recipe& recipe, const Json& hf_config);
+
 /// Writes checkpoints, in the order that Lifecycle asks for.
 class CheckpointWriter final {
  public:

@@ -135,6 +135,7 @@ std::vector<FileRecord> export_adapters(const Recipe& recipe, const CheckpointCo
   what.saved_modules = contents.saved_modules;
   what.tied_embedding = contents.tied_embedding;
   name_pad_token(recipe, what.hf_config);
+  what.merged_files = sentence_files_of(recipe, contents.hf_config);
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
   const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
   if (tokenizer.empty()) return records;
