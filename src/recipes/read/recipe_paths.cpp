@@ -41,6 +41,11 @@ void add_data(Tree& section, std::vector<Tree*>& paths) {
     add_texts(files, paths);
     for (Tree& part : files->children()) add_texts(&part, paths);
   }
+  if (Tree* entries = section.find("data_dir_list")) {
+    add_texts(entries, paths);
+    add_texts(entries->find("path"), paths);
+    for (Tree& entry : entries->children()) add_texts(entry.find("path"), paths);
+  }
   add_folder(section.find("tokenizer"), paths);
   if (Tree* mixed = section.find("datasets"); mixed != nullptr && mixed->is_sequence()) {
     for (Tree& part : mixed->children()) add_data(part, paths);
@@ -79,6 +84,8 @@ std::vector<Node*> path_nodes(Node& root) {
     } else if (key == "dataset" || key.starts_with("validation_dataset") ||
                key == "tool_call_eval") {
       add_data(section, paths);
+    } else if (key == "tokenizer") {
+      add_folder(&section, paths);
     } else if (key == "peft") {
       add_texts(section.find("adapter_name_or_path"), paths);
     } else if (Node* pipeline = is_mesh(key) ? section.find("pipeline") : nullptr) {
