@@ -28,12 +28,13 @@ inline at::Tensor piece_of(const at::Tensor& whole, const tensor::ShardSpec& spe
   return runs.empty() ? flat.narrow(0, 0, 0) : at::cat(runs);
 }
 
-/// Step 3.5's goldens, whose gates are bounded and whose routed part is scaled by 3, and Gemma 4's
-/// with inputs of each layer magnify float32's roundings to 1e-5 and more, by the CPU's kind and
-/// the compiler's options; they are compared in float64.
+/// Step 3.5's goldens, whose gates are bounded and whose routed part is scaled by 3, Gemma 4's with
+/// inputs of each layer, and GPT-Neo's, whose scores are not scaled down, magnify float32's
+/// roundings to 5e-6 and more, by the CPU's kind and the compiler's options; they are compared in
+/// float64.
 inline bool magnifies_roundings(std::string_view golden) {
   return golden.starts_with("step3p5") || golden == "gemma4_layer_inputs" ||
-         golden == "gemma4_everything_padding";
+         golden == "gemma4_everything_padding" || golden == "gpt_neo";
 }
 
 /// Whether a gradient is rounding alone: a bias of OPT's keys, which do not rotate, adds one number
