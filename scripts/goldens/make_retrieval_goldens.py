@@ -30,6 +30,7 @@ CASES = {
     "mean": dict(model="tiny_classifier", pooling="avg", normalizes=True, temperature=0.05),
     "last": dict(model="tiny_classifier", pooling="last", normalizes=False, temperature=1.0),
     "sum": dict(model="tiny_classifier", pooling="weighted_avg", normalizes=True, temperature=0.2),
+    "mean_dot": dict(model="tiny_classifier", pooling="avg", normalizes=False, temperature=1.0),
     "bert_first": dict(model="tiny_encoder", pooling="cls", normalizes=True, temperature=0.1),
     "modernbert_mean": dict(model="tiny_modernbert", pooling="avg", normalizes=True, temperature=0.1),
     "shared": dict(model="tiny_classifier", pooling="avg", normalizes=True, temperature=0.05, ranks="detached"),

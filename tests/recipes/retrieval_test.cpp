@@ -99,8 +99,8 @@ void expect_golden(const std::string& folder, const Json& golden) {
 class RetrievalRunTest : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Cases, RetrievalRunTest,
-                         testing::Values("mean", "last", "sum", "bert_first", "modernbert_mean",
-                                         "shared", "shared_trained"),
+                         testing::Values("mean", "mean_dot", "last", "sum", "bert_first",
+                                         "modernbert_mean", "shared", "shared_trained"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(RetrievalRunTest, LossesAndRanksAreThoseOfPython) {

@@ -225,7 +225,7 @@ TEST(DraftTest, WhatIsMissingIsAskedForInTurn) {
   EXPECT_EQ(request.data, "/data/rows.jsonl");
   EXPECT_EQ(request.teacher, "/teacher");
   EXPECT_THAT(questions.str(), HasSubstr("What for (pretrain, sft, chat, lora, qlora, distill, "
-                                         "classify, benchmark)? Data (file"));
+                                         "classify, embed, benchmark)? Data (file"));
 }
 
 TEST(DraftTest, AnswersThatEndAreAnErrorAndWrongTasksToo) {
