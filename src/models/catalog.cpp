@@ -10,6 +10,7 @@
 #include "models/decoder/decoder_model.h"
 #include "models/decoder/embedder.h"
 #include "models/families/families.h"
+#include "models/named_class.h"
 
 namespace automodel::models {
 
@@ -18,16 +19,8 @@ namespace {
 using decoder::ConfigReader;
 using decoder::Family;
 
-/// `architectures[0]`, or "" when config.json has none.
-std::string named_architecture(const Json& hf_config) {
-  const Json* list = hf_config.find("architectures");
-  if (list == nullptr || !list->is_array() || list->size() == 0) return "";
-  const Json& first = list->as_array().front();
-  return first.is_string() ? first.as_string() : "";
-}
-
 const Family* find(const Json& hf_config) {
-  const std::string architecture = named_architecture(hf_config);
+  const std::string architecture = named_class(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
   for (const Family* family : decoder::kFamilies) {
     const bool is_match =
@@ -63,7 +56,7 @@ decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
 }
 
 std::string unknown_reason(const Json& hf_config) {
-  const std::string architecture = named_architecture(hf_config);
+  const std::string architecture = named_class(hf_config);
   if (!architecture.empty()) {
     const std::vector<std::string> known = known_architectures();
     return cat("the model class ", architecture, " is not built in this version",
@@ -87,7 +80,7 @@ FamilyCheck find_family(const Json& hf_config) {
   if (const Family* family = find(hf_config)) {
     return {true, std::string(family->architecture), ""};
   }
-  return {false, named_architecture(hf_config), unknown_reason(hf_config)};
+  return {false, named_class(hf_config), unknown_reason(hf_config)};
 }
 
 std::vector<std::string> known_architectures() {

@@ -3,16 +3,12 @@
 #include "core/text.h"
 #include "models/class_names.h"
 #include "models/decoder/embedder.h"
+#include "models/named_class.h"
 
 namespace automodel::models::decoder {
 
 bool is_classifier(const Family& family, const Json& hf_config) {
-  const Json* list = hf_config.find("architectures");
-  if (family.classifier.empty() || list == nullptr || !list->is_array() || list->size() == 0) {
-    return false;
-  }
-  const Json& first = list->as_array().front();
-  return first.is_string() && first.as_string() == family.classifier;
+  return !family.classifier.empty() && named_class(hf_config) == family.classifier;
 }
 
 std::vector<std::string> class_head_modules(const Family& family) {

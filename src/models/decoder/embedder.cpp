@@ -3,19 +3,12 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "models/named_class.h"
 #include "models/text_pooling.h"
 
 namespace automodel::models::decoder {
 
 namespace {
-
-/// The class that `architectures` names first; "" for none.
-std::string named_class(const Json& hf_config) {
-  const Json* list = hf_config.find("architectures");
-  if (list == nullptr || !list->is_array() || list->size() == 0) return "";
-  const Json& first = list->as_array().front();
-  return first.is_string() ? first.as_string() : "";
-}
 
 /// What attention in both directions is not built for, of a family that reads from left to right;
 /// "" for nothing.
@@ -41,8 +34,9 @@ std::string headless_class(const Family& family) {
 
 bool is_embedder(const Json& hf_config) {
   const Json* pooling = hf_config.find(kPoolingKey);
-  return pooling != nullptr && pooling->is_string() && named_class(hf_config).ends_with("Model") &&
-         !named_class(hf_config).ends_with("LMHeadModel");
+  const std::string name = named_class(hf_config);
+  return pooling != nullptr && pooling->is_string() && name.ends_with("Model") &&
+         !name.ends_with("LMHeadModel");
 }
 
 void make_embedder(const Family& family, ConfigReader& reader, DecoderConfig& config) {
