@@ -28,7 +28,6 @@ class PassageCorpus final {
   /// The text of a passage. Throws InputError that begins with `what` for an id that is not here.
   std::string text(const std::string& id, const std::string& what) const;
   std::vector<DataFingerprint> files() const { return rows_.files(); }
-  uint64_t order_checksum() const { return rows_.order_checksum(); }
 
  private:
   std::string name_;

@@ -1,7 +1,6 @@
 #include "datasets/retrieval/question_source.h"
 
 #include <map>
-#include <set>
 #include <utility>
 
 #include "core/checksum.h"
@@ -109,16 +108,12 @@ std::shared_ptr<const PassageCorpus> open_corpus(const std::string& folder) {
                                   facts.get("passage_instruction", "")});
 }
 
-DataFingerprint fingerprint_of(const std::string& path) {
-  const DataFile file(path);
-  return {path, file.state(), checksum_of(file.read(0, file.size()))};
-}
-
 /// A JSON file with "corpus" (folders) and "data" (questions that name passages by their ids).
 class CorpusQuestions final : public QuestionSource {
  public:
-  explicit CorpusQuestions(const std::string& path)
-      : path_(path), content_(Json::parse_file(path)), files_({fingerprint_of(path)}) {
+  CorpusQuestions(DataFingerprint file, Json content)
+      : path_(file.path), content_(std::move(content)), files_({std::move(file)}) {
+    const std::string& path = path_;
     const Json* data = content_.find("data");
     if (data == nullptr || !data->is_array() || data->size() == 0) {
       throw InputError(cat(path, ": no list 'data' of questions beside 'corpus'"));
@@ -186,16 +181,20 @@ class HubQuestions final : public QuestionSource {
   PassageCorpus corpus_;
 };
 
-/// Whether a file holds questions and the folders of their passages.
-bool has_corpus(const std::string& path) {
-  if (!path.ends_with(".json")) return false;
-  // Lines of JSON are no JSON text as a whole.
+/// The questions of a JSON file that names the folders of their passages; null for other files.
+std::unique_ptr<CorpusQuestions> open_with_corpus(const std::string& path) {
+  if (!path.ends_with(".json")) return nullptr;
+  const DataFile file(path);
+  const std::string text = file.read(0, file.size());
+  Json content;
   try {
-    const Json content = Json::parse_file(path);
-    return content.is_object() && content.contains("corpus");
+    content = Json::parse(text, path);
   } catch (const InputError&) {
-    return false;
+    return nullptr;  // lines of JSON are no JSON text as a whole
   }
+  if (!content.is_object() || !content.contains("corpus")) return nullptr;
+  return std::make_unique<CorpusQuestions>(DataFingerprint{path, file.state(), checksum_of(text)},
+                                           std::move(content));
 }
 
 }  // namespace
@@ -210,7 +209,7 @@ SourceOptions passages_of_hub(const QuestionEntry& entry) {
 
 std::unique_ptr<QuestionSource> open_questions(const QuestionEntry& entry) {
   if (entry.is_on_hub()) return std::make_unique<HubQuestions>(entry);
-  if (has_corpus(entry.path)) return std::make_unique<CorpusQuestions>(entry.path);
+  if (auto with_corpus = open_with_corpus(entry.path)) return with_corpus;
   return std::make_unique<InlineQuestions>(entry.path);
 }
 
@@ -222,10 +221,9 @@ std::optional<std::string> check_questions(const QuestionEntry& entry) {
     return std::nullopt;
   }
   if (!path_exists(entry.path)) throw InputError(cat("there is no file '", entry.path, "'"));
-  if (has_corpus(entry.path)) {
-    const CorpusQuestions source(entry.path);
-    const Question first = source.question(0);
-    passage_of(first, first.right[0], source.origin(0));
+  if (const auto with_corpus = open_with_corpus(entry.path)) {
+    const Question first = with_corpus->question(0);
+    passage_of(first, first.right[0], with_corpus->origin(0));
     return std::nullopt;
   }
   const SourceDescription found = describe_source({{entry.path}});

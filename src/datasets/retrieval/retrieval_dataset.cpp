@@ -1,7 +1,6 @@
 #include "datasets/retrieval/retrieval_dataset.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/checksum.h"
