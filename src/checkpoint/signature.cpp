@@ -28,7 +28,7 @@ const Json& field_of(const ModelSignature& signature, const std::string& key) {
 std::string files_of(const std::string& key) {
   if (key == ModelSignature::kTokenizer) return "bytes of tokenizer.json";
   if (key == ModelSignature::kBaseWeights) return "the base's weights";
-  // Another checksum of them, which is in older checkpoints.
+  // Older checkpoints have a checksum of another kind under this name, which is passed over.
   if (key.ends_with("base_weights")) return "older weights";
   return key == cat("teacher.", ModelSignature::kBaseWeights) ? "the teacher's weights" : "";
 }

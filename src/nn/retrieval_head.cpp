@@ -86,7 +86,7 @@ void RetrievalLossHead::count(const at::Tensor& scores, const at::Tensor& answer
   const at::NoGradGuard no_grad;
   const at::Tensor own = scores.gather(1, answers.unsqueeze(1));
   const at::Tensor places = at::arange(scores.size(1), answers.options()).unsqueeze(0);
-  // Of equal scores the first is before the others.
+  // A passage is before others of an equal score that come behind it.
   const at::Tensor is_before =
       scores.gt(own).logical_or(scores.eq(own).logical_and(places.lt(answers.unsqueeze(1))));
   const at::Tensor ranks = is_before.sum(1).to(at::kDouble) + 1;

@@ -225,7 +225,7 @@ bool DataLoader::is_in_other_order(const Json& state) const {
     const Json* const then = state.find(key);
     return then != nullptr && then->as_string() != format_checksum(now);
   };
-  // Of an epoch that has ended no row is left to be drawn.
+  // The order of an epoch that has ended decides nothing more.
   const bool draws_more = !state.get("is_exhausted", false);
   return differs(kOrderKey, dataset_->order_checksum()) ||
          (draws_more && differs(kDrawnKey, sampler_->order_checksum()));
